@@ -274,7 +274,7 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
                     assert connection.start().read()
                 assert call(served, "anthropic", "unknown", False).status == 404
                 runtime = served.gateway._current_routes(time.monotonic).runtime
-                parts = (runtime, runtime.limits, runtime.router, runtime.policy)
+                parts = (runtime, runtime.router, runtime.policy)
                 replaced += map(weakref.ref, parts)
                 del runtime, parts
                 file.write_text(f"{file.read_text()}# {number}\n")

@@ -26,10 +26,13 @@ from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.error_replies import error_reply
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.exchange.provider_health import ProviderHealth
+from toolwire.gateway.features import FeatureParts, build_stages
 from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
 from toolwire.gateway.features.costs.ledger import LedgerWriter, read_used, sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
+from toolwire.gateway.features.image_descriptions.describe_images import ImageDescriber
+from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.features.keys.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.features.keys.key_tables import open_key_records
@@ -40,6 +43,7 @@ from toolwire.gateway.features.limits.reservations import ReservationProblem, Re
 from toolwire.gateway.features.limits.settings import CounterSettings, LimitSettings
 from toolwire.gateway.features.mcp.servers import McpServers, load_sdk
 from toolwire.gateway.features.mcp.settings import McpSettings
+from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.features.signatures.envelope_keys import (
     SharedKey,
@@ -47,6 +51,7 @@ from toolwire.gateway.features.signatures.envelope_keys import (
     make_process_keys,
     uses_shared_key,
 )
+from toolwire.gateway.features.signatures.signatures import SignatureRepository
 from toolwire.gateway.http.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
@@ -286,10 +291,14 @@ class Gateway:
         access.is_waiting_for_keys = self._is_waiting_for_keys
         runtime.find_listed_facts = self._model_lists.find_facts
         runtime.refuse_running = self._refuse_running
-        runtime.limits = self._open_limits(config)
         self.console.configure(config, runtime, access, config.secrets)
-        pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
-        return Routes(pipeline, access, self._protocol_detector, service, self._model_lists, self._describe_readiness)
+        objects = ProviderObjects(service.repository, runtime)
+        parts = FeatureParts(self._open_limits(config), objects, self._signatures, self._mcp_servers, service)
+        pipeline = Pipeline(runtime, build_stages(runtime, parts), self.report_error)
+        if config.describes_images:
+            runtime.image_describer = ImageDescriber(runtime, self._descriptions, pipeline.request_answer)
+        surfaces = (self._protocol_detector, service, objects, self._model_lists, self._describe_readiness)
+        return Routes(pipeline, access, *surfaces)
 
     def _refuse_running(self, key: ClientKey, now: float) -> Failure | None:
         return self._current_routes(time.monotonic).access.refuse_running(key, now)
@@ -396,6 +405,8 @@ class Gateway:
                 store, config.store, self._on_store_event, count_failure=self._telemetry.metrics.count_store_failure
             )
             self._responses_service = ResponsesService(repository)
+            self._signatures = SignatureRepository(repository)
+            self._descriptions = DescriptionRepository(repository)
             tables = open_ledger(store)
             if tables is not None:
                 count_dropped = self._telemetry.metrics.count_dropped_rows

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import ClassVar, TypeAlias, TypeVar, final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import ClassVar, Protocol, TypeAlias, TypeVar, final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -16,16 +16,14 @@ from msgspec.structs import replace
 from toolwire.core import ids
 from toolwire.core.codec import NO_FACTS, Codec, EndpointMatch, ModelFacts, PassthroughEndpoint
 from toolwire.core.envelopes import EnvelopeKeys
-from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result
 from toolwire.core.losses import Ledger
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_client_body
 from toolwire.gateway.exchange.hooks import (
     AnswerRecorder,
     GatewayTools,
-    ImageDescriber,
     KeyClaim,
-    Limiter,
     SignatureStore,
 )
 from toolwire.gateway.exchange.method_cache import cache_method
@@ -54,6 +52,7 @@ from toolwire.tool_formats.families import AUTO, OFF, expected_formats
 from toolwire.tool_formats.prompt_table import PROMPTS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
+from toolwire.translation.request_steps.images import ImageDescription
 from toolwire.translation.streaming import StreamTranslation
 
 _T = TypeVar("_T")
@@ -119,7 +118,6 @@ class Runtime:
     ) -> None:
         self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
-        self.limits: Limiter | None = None
         self.image_describer: ImageDescriber | None = None
         """Describes images for models that cannot see; None where they are sent as they are."""
         self.may_hide_calls = False
@@ -150,8 +148,8 @@ class Runtime:
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
         self.set_envelope_keys(envelope_keys)
-        self.has_accounts = any(provider.accounts for provider in config.providers.values())
-        """Has any provider several accounts?"""
+        self.accounts: AccountChooser | None = None
+        """Chooses among the accounts of a provider; None if no provider has several."""
         self.upstream_for = cache_method(self._build_upstream, _MAX_CACHED)
         self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
         self.resolved_heads: WeakKeyDictionary[HeadKey, ResolvedHead] = WeakKeyDictionary()
@@ -342,11 +340,44 @@ class GatewayRequest(Struct, frozen=True, eq=False):
         self.record.asked.model = body.peek.model
         return replace(self, body=body, model=body.peek.model, stream=bool(body.peek.stream))
 
+    def choose_account(self, target: Target) -> Target:
+        """The target with the account for a request that is sent only once."""
+        accounts = self.runtime.accounts
+        if accounts is None:
+            return target
+        chosen = accounts.choose_account(target.provider, self.record.asked.session, target.model, self.clock())
+        return target if chosen is target.provider else replace(target, provider=chosen)
+
     def refuse_ended_key(self) -> Failure | None:
         """Why nothing more may be sent for this request: its key was disabled, removed or has expired since it began.
         None if it may."""
         key = self.caller.key
         return self.runtime.refuse_running(key, time.time()) if key is not None else None
+
+
+class AccountChooser(Protocol):
+    """Chooses one of several accounts of a provider."""
+
+    def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
+        """The account for a request that is sent only once; the provider itself if it has no others."""
+
+    def find_home(self, provider: Provider, session: str) -> Provider:
+        """The account that a session belongs to, whether it rests or not."""
+
+    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+        """Keep what an account's provider says of its limits."""
+
+
+class ImageDescriber(Protocol):
+    """Describes images for models that cannot see."""
+
+    async def describe_images(
+        self, call: GatewayRequest, model: str, images: Sequence[Media]
+    ) -> Mapping[str, ImageDescription]: ...
+
+    async def describe_results(
+        self, call: GatewayRequest, model: str, results: tuple[Result, ...]
+    ) -> tuple[Result, ...]: ...
 
 
 class Attempt(Struct, eq=False):

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
 from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers
-
-if TYPE_CHECKING:
-    from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
 
 LOSSES_HEADER = "x-toolwire-losses"
 ATTEMPTS_HEADER = "x-toolwire-attempts"

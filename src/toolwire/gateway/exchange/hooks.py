@@ -1,26 +1,18 @@
-"""What the pipeline asks of the features, as interfaces: it knows these, and no feature."""
+"""What features give to a request, as interfaces: the pipeline knows these, and no feature. `stages.py` says when it
+calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, final
+from typing import Protocol, TypeAlias, final
 
 from msgspec import Struct
 
 from toolwire.core.codec import RateLimit
-from toolwire.core.ir import Call, Failure, Media, Result, Tool
+from toolwire.core.ir import Call, Failure, Result, Tool
 from toolwire.core.json_values import Json, Object
-from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.http.messages import Reply
-from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.settings.router import Target
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.running import RunningExchange
-from toolwire.translation.request_steps.images import ImageDescription
-
-if TYPE_CHECKING:
-    from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, StartedStream
 
 
 @final
@@ -34,30 +26,6 @@ class Refusal(Struct, frozen=True):
     """Is it worth trying again soon?"""
     depends_on_target: bool = False
     """Would another provider or model be allowed?"""
-
-
-class Limiter(Protocol):
-    """Reserves what a request will probably use, before it is sent."""
-
-    async def reserve(
-        self,
-        running: RunningExchange,
-        provider: Provider,
-        model: str,
-        body: ClientBody,
-        max_output: int | None = None,
-    ) -> Refusal | None: ...
-
-    async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
-        """The same for a request that uses nothing which limits count, except that it is one."""
-
-    def is_reserved(self, running: RunningExchange, provider: Provider, model: str, size: int) -> bool:
-        """Has the request, whose body has this size, reserved what it needs of this provider?"""
-
-    def refuse_uncounted(
-        self, record: ExchangeRecord, provider: Provider, model: str, uses_tokens: bool
-    ) -> Failure | None:
-        """A failure if a request that does not say what it costs could pass a limit."""
 
 
 class UsedAmounts(Protocol):
@@ -125,18 +93,6 @@ class GatewayTools(Protocol):
     async def run_calls(self, calls: Sequence[Call]) -> tuple[Result, ...]: ...
 
 
-class ImageDescriber(Protocol):
-    """Describes images for models that cannot see."""
-
-    async def describe_images(
-        self, call: GatewayRequest, model: str, images: Sequence[Media]
-    ) -> Mapping[str, ImageDescription]: ...
-
-    async def describe_results(
-        self, call: GatewayRequest, model: str, results: tuple[Result, ...]
-    ) -> tuple[Result, ...]: ...
-
-
 class KeyClaim(Protocol):
     """An idempotency key that a running request holds."""
 
@@ -150,17 +106,3 @@ class StreamOutput(Protocol):
     async def drain(self) -> None: ...
     async def end(self) -> None: ...
     def close(self) -> None: ...
-
-
-class RequestRunner(Protocol):
-    """The pipeline, for features that send requests of their own."""
-
-    def report_error(self, error: BaseException) -> None: ...
-    def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed: ...
-    async def refuse_objects(
-        self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> GatewayRequest | AttemptFailed: ...
-    async def reserve_limits(self, call: GatewayRequest, target: Target) -> AttemptFailed | None: ...
-    async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer: ...
-    async def relay_stream(self, call: GatewayRequest, started: StartedStream, output: StreamOutput) -> None: ...
-    async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None: ...

@@ -13,6 +13,12 @@ MAX_TRACKED_MODELS = 1024
 
 
 MAX_MOVED_SESSIONS = 10_000
+ACCOUNT_FAILURES = frozenset({"rate", "quota", "billing", "authentication", "permission"})
+"""Failures that are about the account: another one of the same provider may answer at once."""
+WHOLE_ACCOUNT_FAILURES = frozenset({"quota", "billing", "authentication"})
+"""Those that hold for all models of the account."""
+MAX_REST = 24 * 3600.0
+"""Seconds that an account rests at most, whatever its provider says."""
 ALL_MODELS = ""
 """In place of a model: the account as a whole."""
 

@@ -35,7 +35,6 @@ from toolwire.gateway.exchange.gateway_request import (
 )
 from toolwire.gateway.exchange.headers import client_response_headers, upstream_request_headers
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
-from toolwire.gateway.features.accounts.accounts import MAX_REST
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
@@ -71,8 +70,8 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     response = await send_call(call, upstream, prepared.body, "POST", max_seconds, renamed)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
-    if upstream.provider.account:
-        note_rate_limits(call, upstream, response.headers)
+    if upstream.provider.account and call.runtime.accounts is not None:
+        call.runtime.accounts.note_rate_limits(call, upstream, response.headers)
     record.answer.request_id = response.headers.get(upstream.codec.http.request_id_header, "")
     answer: AttemptAnswer
     if response.status >= 300:
@@ -118,23 +117,6 @@ def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
     prepared.attempt.drops_usage = asking is not None and codec.name == call.client_codec.name
     if asking is not None:
         prepared.body = asking
-
-
-def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
-    """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is reset,
-    before a request is refused."""
-    limits = upstream.codec.http.read_rate_limits(headers, call.now)
-    if not limits:
-        return
-    health, label = call.runtime.health, upstream.provider.label
-    health.rate_limits[label] = (call.now, limits)
-    for limit in limits:
-        if limit.remaining is not None:
-            metrics = call.runtime.telemetry.metrics
-            metrics.set_limit_remaining(upstream.provider.name, upstream.provider.account, limit.kind, limit.remaining)
-    waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
-    if waits:
-        health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))
 
 
 async def send_request(

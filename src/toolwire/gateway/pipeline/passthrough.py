@@ -19,8 +19,9 @@ from toolwire.gateway.exchange.caller import drop_credentials
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import client_response_headers
+from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.exchange.inner_keys import find_unjudged_tools, refuse_inner_models
-from toolwire.gateway.features.accounts.accounts import find_account, target_account
+from toolwire.gateway.exchange.stages import ForwardedRequest, Stages
 from toolwire.gateway.features.provider_objects.named_model import NamedModel, read_named_model
 from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
 from toolwire.gateway.features.provider_objects.upload_sessions import UploadSession
@@ -53,6 +54,7 @@ async def pass_request_through(
     request: ClientRequest,
     match: PassthroughMatch,
     objects: ProviderObjects,
+    stages: Stages,
     body_read: bytes | None = None,
 ) -> Reply | None:
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
@@ -87,7 +89,7 @@ async def pass_request_through(
     if refused is not None:
         return error_replies.error_reply(codec, refused)
     if provider.accounts:
-        account = find_account(provider, session.account) if session is not None else None
+        account = provider.find_account(session.account) if session is not None else None
         account = account or await objects.choose_account(call, match, provider, content_type, named.body)
         target = replace(target, provider=account)
         record.upstream = replace(record.upstream, account=account.account)
@@ -95,28 +97,22 @@ async def pass_request_through(
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    refused_by_limit = await _reserve_limits(call, endpoint, target, named.body)
-    if refused_by_limit is not None:
-        return refused_by_limit
+    not_admitted = await _admit_request(call, ForwardedRequest(endpoint, target, named.body), stages)
+    if not_admitted is not None:
+        return not_admitted
     call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
     return await _send_request(call, request, match, objects, upstream, session)
 
 
-async def _reserve_limits(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, target: Target, body: ClientBody
-) -> Reply | None:
-    """Every request to a provider counts as one, and those that say their tokens count like translated ones."""
-    limits = call.runtime.limits
-    if limits is None:
-        return None
-    cost = endpoint.find_cost(call.record.client.method)
-    if cost in ("input", "tokens"):
-        max_output = 0 if cost == "input" else None
-        asked = (target.provider, target.model, body, max_output)
-        refusal = await limits.reserve(call.running, *asked)
-    else:
-        refusal = await limits.reserve_request(call.running, target.provider, target.model)
-    return error_replies.limit_error(call, refusal).reply if refusal is not None else None
+async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Reply | None:
+    """The refusal of a feature; None if all let the request pass."""
+    for admit in stages.admit_forwarded:
+        refusal = await admit(call, request)
+        if isinstance(refusal, Refusal):
+            return error_replies.limit_error(call, refusal).reply
+        if refusal is not None:
+            return error_replies.error_reply(call.client_codec, refusal)
+    return None
 
 
 async def _send_request(
@@ -190,8 +186,7 @@ async def _note_objects(
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
-    codec, health = call.client_codec, call.runtime.health
-    target = target_account(target, call.record.asked.session, health, call.clock())
+    codec, target = call.client_codec, call.choose_account(target)
     upstream = replace(call.runtime.choose_upstream(codec, target, False, call.body.has_tools), path=path)
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):
@@ -312,12 +307,7 @@ def _refuse_endpoint(
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    limits, cost = call.runtime.limits, endpoint.find_cost(call.record.client.method)
-    if limits is None or cost not in ("", "storage"):
-        return None
-    # What it runs besides may be of any model.
-    model = "" if endpoint.runs_models else call.record.upstream.model
-    return limits.refuse_uncounted(call.record, provider, model, uses_tokens=not cost)
+    return None
 
 
 # --- the response ---

@@ -27,30 +27,17 @@ from toolwire.gateway.exchange.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
+    PreparedRequest,
     Runtime,
     StartedStream,
-    StreamReplay,
     TranslatedRequest,
 )
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.inner_keys import refuse_inner_models
-from toolwire.gateway.exchange.provider_health import ALL_MODELS
+from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES
 from toolwire.gateway.exchange.request_body import PLAIN_KEYS, refuse_keys
 from toolwire.gateway.exchange.session import find_session, session_header
-from toolwire.gateway.features.accounts.accounts import (
-    ACCOUNT_FAILURES,
-    MAX_REST,
-    WHOLE_ACCOUNT_FAILURES,
-    find_account,
-    list_awake_accounts,
-    rank_accounts,
-    target_account,
-)
-from toolwire.gateway.features.image_descriptions.describe_images import ImageDescriber
-from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
-from toolwire.gateway.features.mcp.servers import McpClient, McpServers
-from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
-from toolwire.gateway.features.responses.service import ResponsesService
+from toolwire.gateway.exchange.stages import ExtendedRequest, Stages
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
@@ -59,48 +46,19 @@ from toolwire.gateway.pipeline.passthrough import forward_native
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer, relay_stream
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target, codec_with_quirks
-from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
-from toolwire.gateway.telemetry.agents import recognise_agent
+from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target
 from toolwire.gateway.telemetry.record import ExchangeCapture
-from toolwire.protocols import CODECS
 
 
 class Pipeline:
     """Answers the requests of one configuration."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        service: ResponsesService,
-        mcp_servers: McpServers,
-        report_error: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, runtime: Runtime, stages: Stages, report_error: Callable[[BaseException], None]) -> None:
         self.runtime = runtime
+        self.stages = stages
         self.report_error = report_error
-        self._responses_service = service
-        self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
-        self._has_keys = runtime.config.server.needs_keys
-        self._checks_objects = self._has_keys or runtime.has_accounts
-        self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
-        runtime.may_hide_calls = bool(mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
-        codecs = CODECS.values() if service.repository.is_enabled else ()
-        self._stored_seal_protocols = frozenset(
-            codec.name for codec in codecs if runtime.may_hide_calls or not codec.constraints.seal_slots
-        )
-        """Protocols whose clients cannot carry all signatures and hidden calls themselves."""
-        self._reasoning_back_providers = frozenset(
-            provider.name
-            for provider in runtime.config.providers.values()
-            for protocol in (provider.protocols if service.repository.is_enabled else ())
-            if codec_with_quirks(protocol, provider.quirks).constraints.needs_reasoning_returned
-        )
-        """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
-        if runtime.config.describes_images:
-            descriptions = DescriptionRepository(service.repository)
-            runtime.image_describer = ImageDescriber(runtime, descriptions, self.request_answer)
 
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
@@ -123,20 +81,39 @@ class Pipeline:
             call = extended
             await relay_answer(request, call, await self.request_answer(call, targets))
         finally:
-            if call.idempotency_claim is not None:
-                call.idempotency_claim.release()
+            for release in self.stages.release:
+                release(call)
 
-    async def _extend_request(
-        self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+    async def _extend_request(self, call: GatewayRequest, targets: tuple[Target, ...]) -> ExtendedRequest:
         """The request with what features add to it; or its answer already."""
-        if self._checks_objects:
-            checked = await self.refuse_objects(call, targets)
-            if type(checked) is not GatewayRequest:
-                return checked
-            call = checked
-        refused = await self._check_limits(call, targets) if self.runtime.limits is not None else None
-        return refused if refused is not None else await self._add_state_and_tools(call, targets)
+        admitted = await self.admit(call, targets)
+        if type(admitted) is AttemptFailed:
+            return admitted
+        call = admitted
+        for extend in self.stages.extend:
+            extended = await extend(call, targets, self)
+            if type(extended) is not GatewayRequest:
+                return extended
+            call = extended
+        return call
+
+    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """The request, if all features let it pass."""
+        for admit in self.stages.admit:
+            admitted = await admit(call, targets)
+            if type(admitted) is AttemptFailed:
+                return admitted
+            call = admitted
+        return call
+
+    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """The same for a request for a token count, which uses nothing."""
+        for extend in self.stages.extend_count:
+            extended = await extend(call, targets)
+            if type(extended) is AttemptFailed:
+                return extended
+            call = extended
+        return call
 
     async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
@@ -178,43 +155,14 @@ class Pipeline:
         found = self.runtime.router.route(call.model, call.caller.key)
         return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
 
-    async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
-        """A failure if the request uses objects at the provider that belong to another key. Else the request, bound to
-        the accounts that have its objects."""
-        checked = await self.provider_objects.check_references(call, targets)
-        return error_replies.gateway_error(call, checked) if isinstance(checked, Failure) else checked
-
-    # --- limits ---
-
-    async def reserve_limits(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
-        """Reserve what the request will probably use, until its exchange ends. A failure if a limit refuses it."""
-        limits = self.runtime.limits
-        if limits is None:
-            return None
-        asked = (target.provider, target.model, call.body, target.max_output_tokens)
-        refusal = await limits.reserve(call.running, *asked)
-        return error_replies.limit_error(call, refusal) if refusal is not None else None
-
-    async def _check_limits(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
-        """Reserve before anything is done for the request, or stored."""
-        refused = await self.reserve_limits(call, targets[0])
-        has_fallback = refused is not None and refused.can_fall_back and len(targets) > 1
-        return None if has_fallback else refused
-
     # --- prepare and attempt, with retries and fallbacks ---
 
     async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
         started = call.clock()
-        available = targets
-        if self.runtime.has_accounts:
-            available = self._expand_accounts(call, targets, started)
-        elif len(targets) > 1:
-            is_cooling_down = self.runtime.health.is_cooling_down
-            awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, started)]
-            available = tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
-        deadline, limits = started + self._max_seconds, self.runtime.limits
+        available = self._choose_targets(call, targets, started)
+        deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
         silent: tuple[str, str] | None = None
         for number, target in enumerate(available, 1):
@@ -223,11 +171,7 @@ class Pipeline:
             if others and key == silent:
                 continue  # another account of a provider that says nothing
             seconds = self._share_time(call, len(others), deadline)
-            refused = None
-            if limits is not None and not limits.is_reserved(
-                call.running, target.provider, target.model, len(call.body)
-            ):
-                refused = await self.reserve_limits(call, target)
+            refused = await self._admit_target(call, target) if self.stages.admit_target else None
             answer = refused or await self._try_target(call, target, seconds)
             if type(answer) is AttemptFailed:
                 answer = await self._retry_target(call, target, answer, later, deadline, seconds)
@@ -248,20 +192,21 @@ class Pipeline:
             return self._max_seconds if others else math.inf
         return max(deadline - call.clock(), self._max_seconds / 2) / (others + 1)
 
-    def _expand_accounts(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
-        """The targets with the accounts of their providers: another account is tried before the next provider."""
-        health, session = self.runtime.health, call.record.asked.session or call.record.request_id
-        awake: list[Target] = []
-        for target in targets:
-            provider, model = target.provider, target.model
-            if not provider.accounts:
-                if not health.is_cooling_down(provider.name, model, now):
-                    awake.append(target)
-                continue
-            pinned = find_account(provider, call.pinned_accounts.get(provider.name, ""))
-            accounts = [pinned] if pinned is not None else list_awake_accounts(provider, session, model, health, now)
-            awake += [replace(target, provider=account) for account in accounts]
-        return tuple(awake) or (target_account(targets[0], session, health, now),)
+    def _choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        for choose in self.stages.choose_targets:
+            return choose(call, targets, now)
+        if len(targets) == 1:
+            return targets
+        is_cooling_down = self.runtime.health.is_cooling_down
+        awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, now)]
+        return tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
+
+    async def _admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+        for admit in self.stages.admit_target:
+            refused = await admit(call, target)
+            if refused is not None:
+                return refused
+        return None
 
     async def _try_target(
         self,
@@ -286,18 +231,25 @@ class Pipeline:
             target.provider.name, target.model
         )
         attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
-        prepared = await prepare_request(call, attempt)
-        if self._has_keys and type(prepared) is TranslatedRequest:
-            prepared = await self._refuse_translated(call, prepared) or prepared
+        prepared = await self._prepare(call, attempt)
         answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
         self._record_attempt(call, target, answer, started)
         if prompts_tools and type(answer) is AttemptFailed:
             return replace(answer, prompted_tools=True)
         return answer
 
-    async def _refuse_translated(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
-        refused = await self.provider_objects.refuse_translated(call, prepared.upstream, prepared.body)
-        return error_replies.gateway_error(call, refused) if refused is not None else None
+    async def _prepare(self, call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
+        for plan in self.stages.plan:
+            refused = await plan(call, attempt)
+            if refused is not None:
+                return refused
+        prepared = await prepare_request(call, attempt)
+        if type(prepared) is TranslatedRequest:
+            for check in self.stages.check_written:
+                refused = await check(call, prepared)
+                if refused is not None:
+                    return refused
+        return prepared
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
         telemetry, health = self.runtime.telemetry, self.runtime.health
@@ -305,8 +257,8 @@ class Pipeline:
         if type(answer) is not AttemptFailed:
             health.record_success(provider, target.model, ends_cooldown=not target.provider.account)
             telemetry.record_attempt(call.record, provider, "ok", now - started)
-            if target.provider.account:
-                self._record_session(call, target.provider)
+            for after in self.stages.after:
+                after(call, target, answer, now)
             return
         failure, server = answer.failure, self.runtime.config.server
         # If nobody has said what the call used, that is unknown. It ends here: limits count it for this provider.
@@ -316,19 +268,11 @@ class Pipeline:
         outcome = failure.code if is_known else str(failure.status or answer.reply.status)
         is_fault = failure.kind in error_replies.BROKEN_ANSWER_KINDS
         telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
-        if target.provider.account and failure.kind in ACCOUNT_FAILURES:
-            model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model
-            seconds = server.cooldown if failure.retry_after is None else min(failure.retry_after, MAX_REST)
-            health.start_rest(provider, model, now, seconds, failure.kind)
-        elif answer.can_fall_back:
+        is_handled = False
+        for after in self.stages.after:
+            is_handled |= after(call, target, answer, now)
+        if not is_handled and answer.can_fall_back:
             health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
-
-    def _record_session(self, call: GatewayRequest, account: Provider) -> None:
-        """Remember where a session is that had to leave its account."""
-        session, provider = call.record.asked.session, self.runtime.config.providers.get(account.name)
-        if session and provider is not None:
-            first = rank_accounts(provider.accounts, session)[0]
-            self.runtime.health.record_session(account.name, session, account.account, first.account)
 
     async def _retry_target(
         self,
@@ -408,34 +352,6 @@ class Pipeline:
         return await forward_native(call, target, path)
 
     # --- stored state, and tools that the gateway runs ---
-
-    async def _add_state_and_tools(
-        self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
-        """Add stored turns, the store for signatures, and MCP tools. Else this is the answer already."""
-        service = self._responses_service
-        if call.client_codec.name in self._stored_seal_protocols or any(
-            target.provider.name in self._reasoning_back_providers for target in targets
-        ):
-            call = replace(call, signature_store=ExchangeSignatures(service.signatures, owner_of(call.caller.key)))
-        if self._mcp_servers:
-            call = await self.add_gateway_tools(call, targets[0])
-        return await service.prepare_stateful_request(call, targets, self) if service.may_need_state(call) else call
-
-    async def add_gateway_tools(self, call: GatewayRequest, target: Target) -> GatewayRequest:
-        if not self._mcp_servers:
-            return call
-        key = call.caller.key
-        agents = recognise_agent(call.headers.get("user-agent", ""))
-        models, protocol = (call.model, target.model), call.client_codec.name
-        client = McpClient(models, protocol, agents=agents)
-        if key is not None:
-            client = McpClient(models, protocol, key.name, agents, key.team, key.may_use_mcp_server)
-        await self._mcp_servers.start_servers(client)
-        has_provider_tools = call.body.may_have(call.client_codec.http.provider_tool_markers)
-        wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
-        substitutes = await self._mcp_servers.find_substitutes(wanted, client)
-        return replace(call, gateway_tools=self._mcp_servers.make_interceptor(client, substitutes))
 
 
 def _list_others(target: Target, later: tuple[Target, ...]) -> set[tuple[str, str]]:

@@ -23,7 +23,6 @@ from toolwire.gateway.exchange.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.exchange.inner_keys import check_inner_keys
-from toolwire.gateway.features.context_window.context_window import refuse_overflow
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Rule, RuleSubject
@@ -43,8 +42,6 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
     upstream = attempt.upstream
     if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
-        return failed
-    if (failed := await refuse_overflow(call, upstream)) is not None:
         return failed
     can_pass = (
         upstream.allows_passthrough

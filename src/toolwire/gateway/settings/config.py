@@ -311,6 +311,9 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         """Its name, with the account."""
         return f"{self.name}/{self.account}" if self.account else self.name
 
+    def find_account(self, name: str) -> Provider | None:
+        return next((account for account in self.accounts if account.account == name), None)
+
     @property
     def each_account(self) -> tuple[Provider, ...]:
         """The accounts, or the provider itself if it has only one."""

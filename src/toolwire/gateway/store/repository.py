@@ -6,11 +6,9 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
-
-from msgspec import Struct
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
@@ -91,9 +89,9 @@ class PendingWrites:
         for entry in entries:
             self._remove(entry.owner, entry.kind, entry.id)
             self._entries[entry.owner, entry.kind, entry.id] = entry
-            self._size += _entry_size(entry)
+            self._size += entry_size(entry)
         while self._size > MAX_PENDING_BYTES:
-            self._size -= _entry_size(self._entries.popitem(last=False)[1])
+            self._size -= entry_size(self._entries.popitem(last=False)[1])
         if self._entries and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._retry())
 
@@ -108,7 +106,7 @@ class PendingWrites:
     def _remove(self, owner: str, kind: str, id: str) -> None:
         entry = self._entries.pop((owner, kind, id), None)
         if entry is not None:
-            self._size -= _entry_size(entry)
+            self._size -= entry_size(entry)
 
     async def _retry(self) -> None:
         delay = FIRST_RETRY_SECONDS
@@ -319,88 +317,15 @@ class StateRepository:
             await self._store.close()
 
 
-def is_valid_id(id: str) -> bool:
-    """Can an entry have this id? PostgreSQL does not accept NUL in text."""
-    return "\x00" not in id and len(id) <= MAX_ID_LENGTH
-
-
-# --- signatures -------------------------------------------------------------------------------------------------------
-
-MAX_CACHE_BYTES = 32 * 1024 * 1024
-"""Bytes of signatures that a process caches: the next turn mostly comes to the same process."""
 ENTRY_OVERHEAD = 800
-"""Bytes that a cached signature takes besides its id and value."""
-UNAVAILABLE_HINT = (
-    "it has the model's signatures of earlier turns, and without them the provider may refuse the request or answer"
-    " without its earlier reasoning"
-)
+"""Bytes that an entry takes in memory besides its id and value."""
 
 
-class SignatureRepository:
-    """Signatures (seals) that a client's protocol cannot carry, such as those of reasoning for a Chat client: stored by
-    the id of their tool call, and loaded when the client sends the call back."""
-
-    def __init__(self, repository: StateRepository) -> None:
-        self._repository = repository
-        self._cache: OrderedDict[tuple[str, str], Entry] = OrderedDict()
-        self._cache_size = 0
-
-    async def load(self, owner: str, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
-        """The signatures that are stored under these ids."""
-        now = self._repository.clock()
-        cached = (self._cache.get((owner, id)) for id in ids)
-        found = {entry.id: entry for entry in cached if entry is not None and not 0 < entry.expires <= now}
-        missing = [id for id in ids if id not in found]
-        if missing:
-            entries = await self._repository.get(owner, SEAL, missing)
-            if isinstance(entries, StoreDown):
-                return store_unavailable_failure(entries, UNAVAILABLE_HINT)
-            found.update({entry.id: entry for entry in entries})
-        await self._repository.extend_expiring(owner, SEAL, [(entry.id, entry.expires) for entry in found.values()])
-        for entry in found.values():
-            self._cache_entry(entry)
-        return {id: entry.body for id, entry in found.items()}
-
-    async def save(self, owner: str, values: Mapping[str, bytes]) -> bool:
-        """Store signatures by their ids; False if the store cannot be reached."""
-        now = self._repository.clock()
-        expires = now + self._repository.ttl if self._repository.ttl else 0.0
-        entries = [
-            Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=expires) for id, body in values.items()
-        ]
-        for entry in entries:
-            self._cache_entry(entry)
-        if not isinstance(await self._repository.put(*entries), StoreDown):
-            return True
-        self._repository.put_later(*entries)
-        return False
-
-    def _cache_entry(self, entry: Entry) -> None:
-        """Cache an entry, and drop the least recently used ones that no longer fit."""
-        key = (entry.owner, entry.id)
-        before = self._cache.pop(key, None)
-        self._cache[key] = entry
-        self._cache_size += _entry_size(entry) - (_entry_size(before) if before is not None else 0)
-        while self._cache_size > MAX_CACHE_BYTES and len(self._cache) > 1:
-            self._cache_size -= _entry_size(self._cache.popitem(last=False)[1])
-
-
-def _entry_size(entry: Entry) -> int:
+def entry_size(entry: Entry) -> int:
     """About how many bytes it takes in memory."""
     return len(entry.body) + len(entry.id) + ENTRY_OVERHEAD
 
 
-class ExchangeSignatures(Struct, eq=False):
-    """The signatures of one exchange."""
-
-    repository: SignatureRepository
-    owner: str
-    has_failed: bool = False
-    """Could a signature not be stored?"""
-
-    async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
-        return await self.repository.load(self.owner, ids)
-
-    async def save_signatures(self, signatures: Mapping[str, bytes]) -> None:
-        if signatures and not await self.repository.save(self.owner, signatures):
-            self.has_failed = True
+def is_valid_id(id: str) -> bool:
+    """Can an entry have this id? PostgreSQL does not accept NUL in text."""
+    return "\x00" not in id and len(id) <= MAX_ID_LENGTH

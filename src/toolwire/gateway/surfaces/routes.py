@@ -27,8 +27,8 @@ from toolwire.gateway.exchange.gateway_request import (
     ResolvedHead,
     Upstream,
 )
-from toolwire.gateway.features.accounts.accounts import target_account
 from toolwire.gateway.features.keys.access import AccessControl, refuse_key
+from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
 from toolwire.gateway.features.responses.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.http.client_request import ClientRequest
@@ -163,6 +163,7 @@ class Routes:
         access: AccessControl,
         detector: ProtocolDetector,
         service: ResponsesService,
+        objects: ProviderObjects,
         model_lists: ModelLists,
         describe_readiness: Callable[[str], tuple[int, str]],
     ) -> None:
@@ -172,6 +173,7 @@ class Routes:
         self._pipeline = pipeline
         self._protocol_detector = detector
         self._responses_service = service
+        self._provider_objects = objects
         self._model_lists = model_lists
         self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
         """All models, with what they were merged from."""
@@ -196,7 +198,7 @@ class Routes:
         caller = authenticate(headers, query, request.peer, now)
         key_name, team, valid_until = "", "", inf
         if isinstance(caller, Failure) and passthrough is not None and not access.has_credential(headers, query):
-            started_by = self._pipeline.provider_objects.uploads.find_key(codec, passthrough, query)
+            started_by = self._provider_objects.uploads.find_key(codec, passthrough, query)
             if caller.kind == "authentication" and started_by is not None:
                 caller = refuse_key(started_by, now) or Caller(started_by, valid_until=started_by.expires_at)
         if isinstance(caller, Caller):
@@ -282,12 +284,8 @@ class Routes:
         targets = self._pipeline.route_request(call)
         if isinstance(targets, AttemptFailed):
             return targets.reply
-        checked = await self._pipeline.refuse_objects(call, targets)
-        if isinstance(checked, AttemptFailed):
-            return checked.reply
-        call = await self._pipeline.add_gateway_tools(checked, targets[0])
-        expanded = await self._responses_service.expand_references(call, targets)
-        return expanded.reply if isinstance(expanded, AttemptFailed) else await count_tokens(expanded, targets[0])
+        extended = await self._pipeline.extend_count(call, targets)
+        return extended.reply if isinstance(extended, AttemptFailed) else await count_tokens(extended, targets[0])
 
     # --- paths that are not endpoints of a protocol for calls ---
 
@@ -317,7 +315,9 @@ class Routes:
     ) -> None:
         reply: Reply | None = NO_PROVIDER
         if passthrough is not None:
-            reply = await pass_request_through(call, request, passthrough, self._pipeline.provider_objects, body_read)
+            reply = await pass_request_through(
+                call, request, passthrough, self._provider_objects, self._pipeline.stages, body_read
+            )
         if reply is not None:
             unknown = reply is NO_PROVIDER
             await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)
@@ -457,7 +457,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     except Malformed as bad:
         return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
     codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
-    target = target_account(target, call.record.asked.session, call.runtime.health, call.clock())
+    target = call.choose_account(target)
     upstream = call.runtime.upstream_for(target, codec, False)
     record = call.record
     record.upstream = UpstreamNames(target.provider.name, protocol=codec.name, model=target.model)

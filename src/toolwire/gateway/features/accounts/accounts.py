@@ -12,18 +12,8 @@ import math
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from msgspec.structs import replace
-
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.settings.router import Target
-
-ACCOUNT_FAILURES = frozenset({"rate", "quota", "billing", "authentication", "permission"})
-"""Failures that are about the account: another one of the same provider may answer at once."""
-WHOLE_ACCOUNT_FAILURES = frozenset({"quota", "billing", "authentication"})
-"""Those that hold for all models of the account."""
-MAX_REST = 24 * 3600.0
-"""Seconds that an account rests at most, whatever its provider says."""
 
 
 def score_account(session: str, account: Provider) -> float:
@@ -68,13 +58,3 @@ def choose_account(provider: Provider, session: str, model: str, health: Provide
         return provider
     awake = list_awake_accounts(provider, session, model, health, now)
     return awake[0] if awake else find_first_to_wake(provider, session, model, health)
-
-
-def target_account(target: Target, session: str, health: ProviderHealth, now: float) -> Target:
-    """The target with the account for a request that is sent only once."""
-    chosen = choose_account(target.provider, session, target.model, health, now)
-    return target if chosen is target.provider else replace(target, provider=chosen)
-
-
-def find_account(provider: Provider, name: str) -> Provider | None:
-    return next((account for account in provider.accounts if account.account == name), None)

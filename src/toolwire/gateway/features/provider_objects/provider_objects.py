@@ -19,7 +19,6 @@ from toolwire.core.json_values import Json, Malformed, Object, decode
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
 from toolwire.gateway.exchange.request_body import letters_of
-from toolwire.gateway.features.accounts.accounts import choose_account, find_account, rank_accounts
 from toolwire.gateway.features.provider_objects.answer_objects import WatchedResponse
 from toolwire.gateway.features.provider_objects.named_model import NOT_A_FORM, read_form_names
 from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX, UploadSessions
@@ -190,7 +189,8 @@ class ProviderObjects:
     ) -> Provider:
         """The account for a forwarded request: the one that has the objects which it names. For other objects all
         requests of one client go to the same account; what needs no objects is spread over all."""
-        if not provider.accounts:
+        accounts = call.runtime.accounts
+        if not provider.accounts or accounts is None:
             return provider
         names = object_names(call, match)
         if body.data and "json" in content_type:
@@ -200,15 +200,14 @@ class ProviderObjects:
         if account is not None:
             return account
         if match.endpoint.objects or names:
-            return rank_accounts(provider.accounts, owner_of(call.caller.key))[0]
-        health, seed = call.runtime.health, call.record.request_id
-        return choose_account(provider, seed, call.record.upstream.model, health, call.clock())
+            return accounts.find_home(provider, owner_of(call.caller.key))
+        return accounts.choose_account(provider, call.record.request_id, call.record.upstream.model, call.clock())
 
     async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
         """The account that has one of these objects, as far as that was noted."""
         entries = await self._repository.get("", OBJECT, [_entry_id(provider, name) for name in names])
         noted = [_read_note(entry)[1] for entry in entries] if not isinstance(entries, StoreDown) else []
-        accounts = (find_account(provider, name) for name in noted if name)
+        accounts = (provider.find_account(name) for name in noted if name)
         return next((account for account in accounts if account is not None), None)
 
     async def note_created(

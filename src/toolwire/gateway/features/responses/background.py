@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Object, encode
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StartedStream, StreamInterrupted
-from toolwire.gateway.exchange.hooks import RequestRunner
+from toolwire.gateway.exchange.stages import RequestRunner
 from toolwire.gateway.features.responses.recorder import (
     StoringRecorder,
     StreamTap,

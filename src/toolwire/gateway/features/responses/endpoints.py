@@ -17,8 +17,8 @@ from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
-from toolwire.gateway.exchange.hooks import RequestRunner
 from toolwire.gateway.exchange.request_body import refuse_keys
+from toolwire.gateway.exchange.stages import RequestRunner
 from toolwire.gateway.features.responses.background import (
     BackgroundJobs,
     fail_if_abandoned,
@@ -369,10 +369,10 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     targets = pipeline.route_request(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
-    checked = await pipeline.refuse_objects(call, targets)
-    if isinstance(checked, AttemptFailed):
-        return checked.reply
-    call = checked
+    admitted = await pipeline.admit(call, targets)
+    if isinstance(admitted, AttemptFailed):
+        return admitted.reply
+    call = admitted
     options = context.unwrap(read_state_options(body))
     history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):
@@ -385,8 +385,7 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
         if len(call.body) > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):
-        refused = await pipeline.reserve_limits(call, targets[0])
-        reply = refused.reply if refused is not None else await pipeline.forward_native(call, targets[0], COMPACT_PATH)
+        reply = await pipeline.forward_native(call, targets[0], COMPACT_PATH)
         if reply is not None:
             return reply
     items = read_items_to_store(body, call.id_seed)

@@ -16,7 +16,7 @@ from toolwire.core.json_values import Malformed, Object, decode, encode, expect_
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StartedStream
-from toolwire.gateway.exchange.hooks import RequestRunner
+from toolwire.gateway.exchange.stages import RequestRunner
 from toolwire.gateway.features.responses.background import fail_if_abandoned
 from toolwire.gateway.features.responses.recorder import (
     StatelessRecorder,
@@ -339,7 +339,7 @@ def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
 def allows_upstream_state(call: GatewayRequest) -> bool:
     """May clients refer to what the provider stores? Not if several gateway keys share the provider's account: one
     client could read what another has stored. And not if there are several accounts: only one of them has it."""
-    return not call.runtime.config.server.needs_keys and not call.runtime.has_accounts
+    return not call.runtime.config.server.needs_keys and call.runtime.accounts is None
 
 
 def compacts_upstream(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:

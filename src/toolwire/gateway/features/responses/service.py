@@ -14,8 +14,8 @@ from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, encode
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
-from toolwire.gateway.exchange.hooks import RequestRunner
 from toolwire.gateway.exchange.session import find_session
+from toolwire.gateway.exchange.stages import RequestRunner
 from toolwire.gateway.features.responses.background import (
     INTERNAL_ERROR,
     BackgroundJob,
@@ -60,7 +60,6 @@ from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.store.repository import (
     RESPONSE,
-    SignatureRepository,
     StateRepository,
     no_store_failure,
     owner_of,
@@ -78,7 +77,6 @@ class ResponsesService:
 
     def __init__(self, repository: StateRepository) -> None:
         self.repository = repository
-        self.signatures = SignatureRepository(repository)
         self.jobs = BackgroundJobs(repository)
 
     async def finish_jobs(self, seconds: float | None) -> None:

@@ -1,0 +1,121 @@
+"""The phases of a request at which features are called. The pipeline knows these, and no feature.
+
+A feature has a `Stage`, built for one configuration, and overrides the hooks that it needs. `Stages` lists them by
+hook, in the order of `features/__init__.py`: a feature that is not configured is not in any list, and a hook that no
+feature has is an empty tuple.
+
+    admit ─ extend ─┬─ admit_target ─ plan ─ (prepare) ─ check_written ─ (attempt) ─ after ─┬─ (relay) ─ release
+                    └───────────────── the next target, or the same again ─────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from toolwire.core.codec import PassthroughEndpoint
+from toolwire.core.ir import Failure
+from toolwire.gateway.exchange.client_body import ClientBody
+from toolwire.gateway.exchange.gateway_request import (
+    Attempt,
+    AttemptAnswer,
+    AttemptFailed,
+    GatewayRequest,
+    StartedStream,
+    StreamReplay,
+    TranslatedRequest,
+)
+from toolwire.gateway.exchange.hooks import Refusal, StreamOutput
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.settings.router import Target
+
+ExtendedRequest: TypeAlias = GatewayRequest | Reply | AttemptFailed | StreamReplay
+"""A request that goes on, or its answer already."""
+
+
+class ForwardedRequest(Struct, frozen=True):
+    """A request to an endpoint that is only forwarded."""
+
+    endpoint: PassthroughEndpoint
+    target: Target
+    body: ClientBody
+
+
+class RequestRunner(Protocol):
+    """The pipeline, for features that send requests of their own."""
+
+    def report_error(self, error: BaseException) -> None: ...
+    def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed: ...
+    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed: ...
+    async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer: ...
+    async def relay_stream(self, call: GatewayRequest, started: StartedStream, output: StreamOutput) -> None: ...
+    async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None: ...
+
+
+class Stage:
+    """What a feature does for the requests of one configuration."""
+
+    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """Before anything is done for a request: refuse it, or reserve what it will use."""
+        return call
+
+    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+        """The same for a request that is only forwarded."""
+
+    async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
+        """Add what the request refers to, tools, and what keeps its answer."""
+        return call
+
+    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """The same for a request for a token count, without keeping anything."""
+        return call
+
+    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        """The targets to be asked, in their order."""
+        return targets
+
+    async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+        """Before another target is asked."""
+
+    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+        """Before a request is prepared for an upstream."""
+
+    async def check_written(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
+        """The request as it was written for its provider."""
+
+    def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
+        """An attempt has ended. True if the feature has dealt with its failure, so that the provider does not rest for
+        it."""
+        return False
+
+    def release(self, call: GatewayRequest) -> None:
+        """The client has its answer, or has left."""
+
+
+class Stages:
+    """The stages of a configuration, by the hooks that they have."""
+
+    def __init__(self, stages: Sequence[Stage] = ()) -> None:
+        self.admit = _list_hooks(stages, lambda one: one.admit)
+        self.admit_forwarded = _list_hooks(stages, lambda one: one.admit_forwarded)
+        self.extend = _list_hooks(stages, lambda one: one.extend)
+        self.extend_count = _list_hooks(stages, lambda one: one.extend_count)
+        self.choose_targets = _list_hooks(stages, lambda one: one.choose_targets)
+        self.admit_target = _list_hooks(stages, lambda one: one.admit_target)
+        self.plan = _list_hooks(stages, lambda one: one.plan)
+        self.check_written = _list_hooks(stages, lambda one: one.check_written)
+        self.after = _list_hooks(stages, lambda one: one.after)
+        self.release = _list_hooks(stages, lambda one: one.release)
+
+
+Hook = TypeVar("Hook")
+_UNUSED = Stage()
+
+
+def _list_hooks(stages: Sequence[Stage], choose: Callable[[Stage], Hook]) -> tuple[Hook, ...]:
+    """The hooks that features have overridden."""
+    unused = getattr(choose(_UNUSED), "__func__", None)
+    found = [choose(stage) for stage in stages]
+    return tuple(hook for hook in found if getattr(hook, "__func__", None) is not unused)

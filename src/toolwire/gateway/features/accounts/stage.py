@@ -1,0 +1,95 @@
+"""Sends requests to the accounts of a provider, and lets an account rest that is limited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Runtime, Upstream
+from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES, ALL_MODELS, MAX_REST, WHOLE_ACCOUNT_FAILURES
+from toolwire.gateway.exchange.stages import Stage
+from toolwire.gateway.features.accounts.accounts import choose_account, list_awake_accounts, rank_accounts
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target
+
+
+def build_stage(runtime: Runtime) -> AccountStage | None:
+    """None if no provider has several accounts."""
+    has_accounts = any(provider.accounts for provider in runtime.config.providers.values())
+    return AccountStage(runtime) if has_accounts else None
+
+
+class AccountStage(Stage):
+    """The accounts of the providers of one configuration."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._health = runtime, runtime.health
+
+    def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
+        """The account for a request that is sent only once; the provider itself if it has no others."""
+        return choose_account(provider, session, model, self._health, now)
+
+    def find_home(self, provider: Provider, session: str) -> Provider:
+        """The account that a session belongs to, whether it rests or not."""
+        return rank_accounts(provider.accounts, session)[0]
+
+    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        """The targets with the accounts of their providers: another account is tried before the next provider."""
+        session = call.record.asked.session or call.record.request_id
+        awake: list[Target] = []
+        for target in targets:
+            provider, model = target.provider, target.model
+            if not provider.accounts:
+                if not self._health.is_cooling_down(provider.name, model, now):
+                    awake.append(target)
+                continue
+            pinned = provider.find_account(call.pinned_accounts.get(provider.name, ""))
+            accounts = (
+                [pinned] if pinned is not None else list_awake_accounts(provider, session, model, self._health, now)
+            )
+            awake += [replace(target, provider=account) for account in accounts]
+        if awake:
+            return tuple(awake)
+        first = targets[0]
+        return (replace(first, provider=self.choose_account(first.provider, session, first.model, now)),)
+
+    def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
+        if not target.provider.account:
+            return False
+        if not isinstance(answer, AttemptFailed):
+            self._record_session(call, target.provider)
+            return False
+        failure = answer.failure
+        if failure.kind not in ACCOUNT_FAILURES:
+            return False
+        model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model
+        seconds = self._runtime.config.server.cooldown
+        seconds = seconds if failure.retry_after is None else min(failure.retry_after, MAX_REST)
+        self._health.start_rest(target.provider.label, model, now, seconds, failure.kind)
+        return True
+
+    def _record_session(self, call: GatewayRequest, account: Provider) -> None:
+        """Remember where a session is that had to leave its account."""
+        session, provider = call.record.asked.session, self._runtime.config.providers.get(account.name)
+        if session and provider is not None:
+            first = self.find_home(provider, session)
+            self._health.record_session(account.name, session, account.account, first.account)
+
+    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+        """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is
+        reset, before a request is refused."""
+        limits = upstream.codec.http.read_rate_limits(headers, call.now)
+        if not upstream.provider.account or not limits:
+            return
+        label = upstream.provider.label
+        self._health.rate_limits[label] = (call.now, limits)
+        for limit in limits:
+            if limit.remaining is not None:
+                metrics = self._runtime.telemetry.metrics
+                metrics.set_limit_remaining(
+                    upstream.provider.name, upstream.provider.account, limit.kind, limit.remaining
+                )
+        waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
+        if waits:
+            self._health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))

@@ -1,0 +1,12 @@
+"""Refuses prompts that cannot fit, before their provider is asked."""
+
+from __future__ import annotations
+
+from toolwire.gateway.exchange.gateway_request import Attempt, AttemptFailed, GatewayRequest
+from toolwire.gateway.exchange.stages import Stage
+from toolwire.gateway.features.context_window.context_window import refuse_overflow
+
+
+class ContextWindowStage(Stage):
+    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+        return await refuse_overflow(call, attempt.upstream)

@@ -1,0 +1,50 @@
+"""Reserves what requests will probably use of the limits, before they are sent."""
+
+from __future__ import annotations
+
+from toolwire.core.ir import Failure
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest
+from toolwire.gateway.exchange.hooks import Refusal
+from toolwire.gateway.exchange.stages import ForwardedRequest, Stage
+from toolwire.gateway.features.limits.limits import Limits
+from toolwire.gateway.settings.router import Target
+
+
+class LimitStage(Stage):
+    """The limits of one configuration. What is reserved is settled when the exchange ends."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """Reserve before anything is done for the request, or stored."""
+        refused = await self._reserve(call, targets[0])
+        has_fallback = refused is not None and refused.can_fall_back and len(targets) > 1
+        return call if refused is None or has_fallback else refused
+
+    async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+        if self._limits.is_reserved(call.running, target.provider, target.model, len(call.body)):
+            return None
+        return await self._reserve(call, target)
+
+    async def _reserve(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+        asked = (target.provider, target.model, call.body, target.max_output_tokens)
+        refusal = await self._limits.reserve(call.running, *asked)
+        return error_replies.limit_error(call, refusal) if refusal is not None else None
+
+    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+        """Every request to a provider counts as one, and those that say their tokens count like translated ones. What
+        does not say its cost is refused where it could pass a limit."""
+        running, endpoint, target = call.running, request.endpoint, request.target
+        cost = endpoint.find_cost(call.record.client.method)
+        if cost in ("", "storage"):
+            # What it runs besides may be of any model.
+            model = "" if endpoint.runs_models else target.model
+            refused = self._limits.refuse_uncounted(call.record, target.provider, model, uses_tokens=not cost)
+            if refused is not None:
+                return refused
+        if cost not in ("input", "tokens"):
+            return await self._limits.reserve_request(running, target.provider, target.model)
+        max_output = 0 if cost == "input" else None
+        return await self._limits.reserve(running, target.provider, target.model, request.body, max_output)
