@@ -16,6 +16,7 @@ from toolwire.gateway.http.connection import (
     DONE,
     FREE_ANSWER,
     MAX_IDLE_SECONDS,
+    NEVER,
     STREAM_READ,
     ChunkSink,
     ReadBuffers,
@@ -78,17 +79,18 @@ class UpstreamClient:
         head = pool.request_head(method, path, tuple(headers), unique_headers, len(body))
         if not isinstance(head, bytes):
             return head
-        connection = pool.take_idle()
+        timeouts, now = self._timeouts, pool.loop.time()
+        ends = now + max_seconds
+        connection = pool.take_idle(now)
         was_idle = connection is not None
-        timeouts, ends = self._timeouts, pool.loop.time() + max_seconds
         try:
             if connection is None:
                 fresh = await self._connect(pool, max_seconds)
                 if isinstance(fresh, TransportError):
                     return fresh
-                connection = fresh
-            connection.timeouts = timeouts if max_seconds == math.inf else _limit_first_byte(timeouts, ends, pool.loop)
-            await connection.send_request(head, body, method == "HEAD")
+                connection, now = fresh, pool.loop.time()
+            connection.timeouts = timeouts if ends == NEVER else _limit_first_byte(timeouts, ends, now)
+            await connection.send_request(head, body, method == "HEAD", now)
         except (asyncio.CancelledError, GeneratorExit):
             if connection is not None:
                 connection.give_up()
@@ -165,9 +167,9 @@ class UpstreamClient:
         return connection
 
 
-def _limit_first_byte(timeouts: Timeouts, ends: float, loop: asyncio.AbstractEventLoop) -> Timeouts:
+def _limit_first_byte(timeouts: Timeouts, ends: float, now: float) -> Timeouts:
     """The first byte must come before `ends`. 0 would mean no limit."""
-    seconds = max(0.001, round(ends - loop.time(), 3))
+    seconds = max(0.001, round(ends - now, 3))
     return replace(timeouts, first_byte=min(timeouts.first_byte or math.inf, seconds))
 
 
@@ -441,10 +443,9 @@ class _ConnectionPool:
         self.connecting = 0
         """Requests that wait for a new connection."""
 
-    def take_idle(self) -> UpstreamConnection | None:
+    def take_idle(self, now: float) -> UpstreamConnection | None:
         """The idle connection that was used last; connections that can no longer be used are closed."""
-        idle = self.idle
-        oldest = self.loop.time() - MAX_IDLE_SECONDS
+        idle, oldest = self.idle, now - MAX_IDLE_SECONDS
         while idle:
             connection = idle.pop()
             if connection.last_received > oldest and connection.is_usable():

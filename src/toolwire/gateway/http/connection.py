@@ -237,14 +237,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         of it, which the event loop has not seen yet."""
         return not (self.is_lost or self._transport.is_closing() or self._poller.poll(0))
 
-    def send_request(self, head: bytes, body: bytes, is_head_request: bool) -> Awaitable[None]:
+    def send_request(self, head: bytes, body: bytes, is_head_request: bool, now: float) -> Awaitable[None]:
         """Send a request and wait for the head of the answer or an error. Call `give_up` if the wait is cancelled."""
         self.phase, self.status = HEAD, 0
         self.has_received = False
         self.is_head_request = is_head_request
         self._partial_headers = {}
         self._bytes_without_body = 0
-        timeouts, now = self.timeouts, self._loop.time()
+        timeouts = self.timeouts
         self._answer_ends = now + (timeouts.whole_answer or NEVER)
         if self.is_lost or self._transport.is_closing():
             message = f"{self.peer} closed the connection before the request was sent"
