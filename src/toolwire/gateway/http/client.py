@@ -19,6 +19,7 @@ from toolwire.gateway.http.connection import (
     NEVER,
     STREAM_READ,
     ChunkSink,
+    ConnectionPool,
     ReadBuffers,
     TransportError,
     UpstreamConnection,
@@ -52,7 +53,7 @@ class UpstreamClient:
 
     def __init__(self, timeouts: Timeouts, budget: MemoryBudget | None = None) -> None:
         self._timeouts = timeouts
-        self._pools: dict[Address, _ConnectionPool] = {}
+        self._pools: dict[Address, _ProviderPool] = {}
         self._tls_contexts = TlsContexts()
         self._write_queue = WriteQueue(asyncio.get_running_loop())
         self._read_buffers = ReadBuffers(budget)
@@ -113,8 +114,9 @@ class UpstreamClient:
         connection.drop()
         return None
 
-    def _make_pool(self, address: Address) -> _ConnectionPool:
-        pool = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
+    def _make_pool(self, address: Address) -> _ProviderPool:
+        pool = _ProviderPool(address, self._tls_contexts, self._write_queue, self._read_buffers)
+        self._pools[address] = pool
         if self._sweep_timer is None:
             self._sweep_timer = pool.loop.call_later(SWEEP_SECONDS, self._sweep_idle)
         return pool
@@ -140,15 +142,10 @@ class UpstreamClient:
         # Transports close in the next iteration of the loop.
         await asyncio.sleep(0)
 
-    async def _connect(
-        self, pool: _ConnectionPool, max_seconds: float = math.inf
-    ) -> UpstreamConnection | TransportError:
-        timeouts, peer, queue, buffers = self._timeouts, pool.peer, self._write_queue, self._read_buffers
+    async def _connect(self, pool: _ProviderPool, max_seconds: float = math.inf) -> UpstreamConnection | TransportError:
+        timeouts = self._timeouts
         seconds = min(timeouts.connect or math.inf, max_seconds)
-
-        def make() -> UpstreamConnection:
-            return UpstreamConnection(peer, timeouts, queue, buffers, pool.idle, pool.all_connections)
-
+        make = partial(UpstreamConnection, pool, timeouts)
         pool.connecting += 1
         try:
             connection = await pool.connect(0.0 if seconds == math.inf else seconds, make)
@@ -163,7 +160,7 @@ class UpstreamClient:
             pool.connecting -= 1
         if self._is_closed and isinstance(connection, UpstreamConnection):
             connection.drop()
-            return TransportError("connection-closed", f"the gateway closed the connection to {peer}")
+            return TransportError("connection-closed", f"the gateway closed the connection to {pool.peer}")
         return connection
 
 
@@ -426,41 +423,22 @@ class Decompressor:
         return piece, stream.unused_data if stream.eof else stream.unconsumed_tail
 
 
-class _ConnectionPool:
-    """The connections to one address, and the encoded heads of recent requests."""
+class _ProviderPool(ConnectionPool):
+    """The connections to one address, how they are opened, and the encoded heads of recent requests."""
 
-    def __init__(self, address: Address, tls_contexts: TlsContexts) -> None:
+    def __init__(
+        self, address: Address, tls_contexts: TlsContexts, write_queue: WriteQueue, read_buffers: ReadBuffers
+    ) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
+        peer = address.label if proxy is None else f"{address.label} (through {proxy.label})"
+        super().__init__(peer, write_queue, read_buffers)
         self._address = address
         self.proxy = proxy if address.scheme == "http" else None
         """The proxy that forwards requests; None if there is none, or only a tunnel through it."""
         self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
-        self.loop = asyncio.get_running_loop()
-        self.peer = address.label if proxy is None else f"{address.label} (through {proxy.label})"
         self.connect = partial(connect, address, proxy, tls_contexts)
-        self.idle: list[UpstreamConnection] = []
-        self.all_connections: set[UpstreamConnection] = set()
         self.connecting = 0
         """Requests that wait for a new connection."""
-
-    def take_idle(self, now: float) -> UpstreamConnection | None:
-        """The idle connection that was used last; connections that can no longer be used are closed."""
-        idle, oldest = self.idle, now - MAX_IDLE_SECONDS
-        while idle:
-            connection = idle.pop()
-            if connection.last_received > oldest and connection.is_usable():
-                return connection
-            connection.drop()
-        return None
-
-    def drop_idle(self, seconds: float) -> int:
-        """Close the connections that were idle for so long; returns their number."""
-        oldest = self.loop.time() - seconds
-        expired = [connection for connection in self.idle if connection.last_received <= oldest]
-        for connection in expired:
-            self.idle.remove(connection)
-            connection.drop()
-        return len(expired)
 
     def make_response(self, connection: UpstreamConnection) -> HttpResponse | TransportError:
         if connection.error is not None and not connection.status:

@@ -139,25 +139,54 @@ POLLIN = getattr(select, "POLLIN", 1)
 make_poller = getattr(select, "poll", _SelectPoller)
 
 
+class ConnectionPool:
+    """The connections to one address, and what they share."""
+
+    def __init__(self, peer: str, write_queue: WriteQueue, read_buffers: ReadBuffers) -> None:
+        self.peer = peer
+        """Its name in messages."""
+        self.loop = asyncio.get_running_loop()
+        self.write_queue, self.read_buffers = write_queue, read_buffers
+        self.idle: list[UpstreamConnection] = []
+        self.all_connections: set[UpstreamConnection] = set()
+
+    def take_idle(self, now: float) -> UpstreamConnection | None:
+        """The idle connection that was used last; connections that can no longer be used are closed."""
+        idle, oldest = self.idle, now - MAX_IDLE_SECONDS
+        while idle:
+            connection = idle.pop()
+            if connection.last_received > oldest and connection.is_usable():
+                return connection
+            connection.drop()
+        return None
+
+    def drop_idle(self, seconds: float) -> int:
+        """Close the connections that were idle for so long; returns their number."""
+        oldest = self.loop.time() - seconds
+        expired = [connection for connection in self.idle if connection.last_received <= oldest]
+        for connection in expired:
+            self.idle.remove(connection)
+            connection.drop()
+        return len(expired)
+
+
 class UpstreamConnection(asyncio.BufferedProtocol):
-    """Adds and removes itself from its pool's collections, `idle` and `all_connections`."""
+    """Adds and removes itself from its pool's collections."""
 
     __slots__ = (
         "__weakref__",
-        "_all_connections",
         "_answer_ends",
         "_buffer",
         "_bytes_without_body",
         "_deadline",
         "_has_clean_end",
-        "_idle",
         "_is_reading_paused",
         "_is_writable",
         "_loop",
         "_parser",
         "_partial_headers",
         "_poller",
-        "_read_buffers",
+        "_pool",
         "_received_since_check", "_reserved",
         "_sink",
         "_timer",
@@ -166,7 +195,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "_transport",
         "_waiter",
         "_wanted_bytes",
-        "_write_queue",
         "buffered_size",
         "chunks",
         "error",
@@ -177,29 +205,18 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "keep_alive",
         "last_received",
         "on_body",
-        "peer",
         "phase",
         "status",
         "timeouts",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        peer: str,
-        timeouts: Timeouts,
-        write_queue: WriteQueue,
-        read_buffers: ReadBuffers,
-        idle: list[UpstreamConnection],
-        all_connections: set[UpstreamConnection],
-    ) -> None:
-        self.peer = peer
-        self.timeouts, self._write_queue = timeouts, write_queue
+    def __init__(self, pool: ConnectionPool, timeouts: Timeouts) -> None:
+        self._pool, self._loop = pool, pool.loop
+        self.timeouts = timeouts
         """Of the request that is sent, or was sent last."""
-        self._read_buffers, self._buffer = read_buffers, read_buffers.stream
+        self._buffer = pool.read_buffers.stream
         self._reserved = 0
         """Bytes of the memory budget, for a body that is read whole."""
-        self._idle, self._all_connections = idle, all_connections
-        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._poller = make_poller()
         self._tls_object: ssl.SSLObject | None = None
@@ -230,6 +247,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """At least the size of `chunks`; the exact size is computed only if it matters."""
         self.is_head_request = self.has_received = self.is_lost = False
 
+    @property
+    def peer(self) -> str:
+        return self._pool.peer
+
     # --- for the client ---------------------------------------------------------------------------------------------
 
     def is_usable(self) -> bool:
@@ -251,7 +272,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self.fail, TransportError("connection-closed", message))
         elif len(body) <= MAX_JOINED_BODY:
             # Written at the end of the loop's iteration, together with other connections' writes.
-            self._write_queue.add(self._write_if_open, head + body)
+            self._pool.write_queue.add(self._write_if_open, head + body)
         elif len(body) <= WRITE_SLICE:
             self._transport.write(head)
             self._transport.write(body)
@@ -302,9 +323,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """Wait for the whole body, for more than `limit` bytes of it, or for an error."""
         if self.phase is BODY and not self.has_more_than(limit):
             if limit >= BODY_READ:
-                self._buffer = self._read_buffers.body
+                self._buffer = self._pool.read_buffers.body
             await self._wait(limit, self.timeouts.between_bytes)
-            self._buffer = self._read_buffers.stream
+            self._buffer = self._pool.read_buffers.stream
 
     def has_more_than(self, limit: int) -> bool:
         if self.buffered_size > limit:
@@ -329,9 +350,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.chunks or self._is_reading_paused:
             self.take_chunks()
         self.phase = IDLE
-        self._idle.append(self)
-        if len(self._idle) > MAX_IDLE_CONNECTIONS:
-            self._idle.pop(0).drop()
+        idle = self._pool.idle
+        idle.append(self)
+        if len(idle) > MAX_IDLE_CONNECTIONS:
+            idle.pop(0).drop()
 
     def release_threadsafe(self) -> None:
         """Release after the answer was garbage-collected, which can happen in any thread."""
@@ -437,7 +459,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._tls_object = transport.get_extra_info("ssl_object")
         self._has_clean_end = self._tls_object is None
         self._poller.register(transport.get_extra_info("socket").fileno(), POLLIN)
-        self._all_connections.add(self)
+        self._pool.all_connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
@@ -518,12 +540,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
         self.keep_alive = False
-        self._all_connections.discard(self)
+        self._pool.all_connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.phase is IDLE and self in self._idle:
-            self._idle.remove(self)
+        if self.phase is IDLE and self in self._pool.idle:
+            self._pool.idle.remove(self)
         elif self.phase is HEAD:
             when = "in the middle of the headers of its answer" if self.has_received else "before it answered"
             self.error = TransportError("connection-closed", f"{self.peer} closed the connection {when}")
@@ -618,7 +640,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _reserve_memory(self) -> bool:
         """Reserve memory for a body that grows. Without it the answer fails: others must not."""
-        budget = self._read_buffers.budget
+        budget = self._pool.read_buffers.budget
         if budget is None:
             return True
         more = self.buffered_size * ANSWER_COPIES - self._reserved + FREE_ANSWER
@@ -630,11 +652,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     @property
     def answer_budget(self) -> MemoryBudget | None:
-        return self._read_buffers.budget
+        return self._pool.read_buffers.budget
 
     def _release_memory(self) -> None:
-        if self._read_buffers.budget is not None:
-            self._read_buffers.budget.used -= self._reserved
+        if self._pool.read_buffers.budget is not None:
+            self._pool.read_buffers.budget.used -= self._reserved
         self._reserved = 0
 
     def _pause_reading(self) -> None:
