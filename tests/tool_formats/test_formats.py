@@ -52,7 +52,7 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("granite_20b", f"<function_call> {named(LOOK)}<function_call> {named(STOP)}", [LOOK, STOP], ""),
     ("functools", f"Now I look.\nfunctools[{named(LOOK)}]\nDone", [LOOK], "Now I look. Done"),
     ("cohere", '<|START_ACTION|>[{"tool_call_id": "4", "tool_name": "stop", "parameters": {}}]<|END_ACTION|>', [STOP], ""),
-    ("cohere_action", 'Plan: go.\nAction: ```json\n[{"tool_name": "stop", "parameters": {}}]\n```', [STOP], "Plan: go."),
+    ("cohere_action", 'I will look.\nAction: ```json\n[{"tool_name": "stop", "parameters": {}}]\n```', [STOP], "I will look."),
     ("internlm2", f"Hm.<|action_start|> <|plugin|>\n{named(MOVE, 'parameters')}<|action_end|>", [MOVE], "Hm."),
     ("jamba", f"<tool_calls>\n{named(LOOK)}\n{named(STOP)}\n</tool_calls>", [LOOK, STOP], ""),
     ("jamba", f'<tool_calls>\n{named(LOOK)}\n{{"name": "stop", "argum\n</tool_calls>', [LOOK], '{"name": "stop", "argum'),

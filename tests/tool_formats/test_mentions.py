@@ -110,6 +110,8 @@ def test_formats_that_may_not_stand_anywhere(name: str) -> None:
         "It ends with </s>",
         "The end token of Qwen is <|im_end|>",
         "It ends with:\n</s>",
+        "This was <s>wrong</s>",
+        "<p>The price is <s>10</s> 8</p>",
         'The last token is "</s>',
         "The mark </think> ends it.",
         "They think until </think>, then they answer.",

@@ -516,8 +516,8 @@ REPAIRS: dict[str, tuple[str, list[object]]] = {
     "gemma4: a namespace": ('<|tool_call>call:google:mcp:bash{command:<|"|>ls<|"|>}<tool_call|>', [LS]),
     "gemma4: no end": ('<|tool_call>call:bash{command:<|"|>ls<|"|>}', [LS]),
     "gemma4: tokens stripped": (
-        "I write.\ncall:write_file{content:one, two: {x},path:a.txt}\nDone.",
-        ["I write.", ("write_file", {"content": "one, two: {x}", "path": "a.txt"}), "Done."],
+        "I'll write the file.\ncall:write_file{content:one, two: {x},path:a.txt}\nDone.",
+        ["I'll write the file.", ("write_file", {"content": "one, two: {x}", "path": "a.txt"}), "Done."],
     ),
 }
 

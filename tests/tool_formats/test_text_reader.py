@@ -177,7 +177,11 @@ def test_written_calls_are_read(format: str, data: st.DataObject) -> None:
         st.lists(st.tuples(st.sampled_from(["alpha", "beta_two", "gamma"]), arguments(texts)), min_size=1, max_size=3)
     )
     is_alone = format in WHOLE_ANSWER
-    before = "" if is_alone else data.draw(st.sampled_from(["", "Let me see.\n", "I see `5`.\n\n", "<b>Now.</b>\n"]))
+    before = (
+        ""
+        if is_alone
+        else data.draw(st.sampled_from(["", "Let me see.\n", "I see `5`. Let me check.\n\n", "<b>Now.</b>\n"]))
+    )
     after = "" if is_alone else data.draw(st.sampled_from(["", "\n", "\n\nDone."]))
     thought = data.draw(st.sampled_from(["", "<think>hm</think>"]))
     text = thought + before + WRITERS[format](calls) + after

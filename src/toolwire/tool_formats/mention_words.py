@@ -47,21 +47,17 @@ ANNOUNCEMENTS: Final = _words(
 _THING: Final = (
     r"(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|tests?|builds?|bugs?|errors?|issues?|problems?|imports?"
     r"|functions?|methods?|class(?:es)?|variables?|modules?|packages?|dependenc(?:y|ies)|config\w*|settings?|server"
-    r"|client|port|database|tables?|quer(?:y|ies)|columns?|pages?|results?|weather|disk|process|script|branch|commits?"
+    r"|client|port|database|tables?|quer(?:y|ies)|columns?|pages?|results?|weather|disk|process|script|branch"
+    r"|commits?"
     r"|cache|versions?|paths?|endpoints?|routes?|loops?|fix|crash|fixtures?|loader|linter|compiler)"
 )
-STATUS: Final = _words(
-    r"`[^`\n]+`|\b[\w-]+\.(?:py|js|ts|tsx|rs|go|c|h|cpp|java|rb|md|txt|json|ya?ml|toml|cfg|ini|sh|sql|html|css)\b",
-    rf"\b(?:{_THING}|user (?:wants|needs|is asking|asks (?:for|about)))\b",
-)
-"""What a statement before a call is about: the work. A story, a label or a remark is not."""
 STEPS: Final = _words(
     r"^\W*(?:now|next|first|then|finally|second|third|lastly|and|also)\b,? (?:for |on to )?(?:the|another|your|our)"
-    rf" (?:(?!bad|wrong|worst|naive|last)[\w'’.-]+ ){{0,3}}?(?:{_THING}|handlers?|views?|models?|frontend|backend"
-    rf"|docs|readme"
+    rf" (?:(?!bad|wrong|worst|naive|last)[\w'’.-]+ ){{0,2}}?(?:{_THING}|handlers?|views?|models|frontend|backend"
+    r"|docs|readme"
     r"|changelog|code|parser|controller|components?|schema|types?|migrations?|api|forecast|`[^`]+`)\W*$",
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
-    r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one more"
+    r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one (?:more|last)"
     r"|final) (?:check|file|fix|test)\b"
     r"|\bhere we go\b|^\W*here goes\b|^\W*(?:on it|will do)\b",
     r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change"
@@ -71,7 +67,8 @@ STEPS: Final = _words(
 )
 """The same without saying who does it: the next of several steps."""
 OTHER_ANNOUNCEMENTS: Final = _words(
-    r"\bich (?:werde|rufe|prüfe|schaue|sehe|suche|lese|hole|führe|starte|frage|öffne|behebe|korrigiere|ändere|erstelle"
+    r"\bich (?:werde|rufe|prüfe|schaue|sehe|suche|lese|hole|führe|starte|frage|öffne|behebe|korrigiere|ändere"
+    r"|erstelle"
     r"|schreibe|aktualisiere|installiere|teste|lösche|ergänze|beginne|analysiere|untersuche|durchsuche)\b"
     r"|\b(?:werde|rufe|prüfe|schaue|suche|lese|hole|führe|starte|öffne|behebe|korrigiere|ändere|erstelle|schreibe"
     r"|teste|lösche|untersuche|durchsuche) ich\b|\blass(?:en sie)? mich\b",
@@ -85,19 +82,65 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"|verifico|leio)\b|\bik (?:zal|ga|kijk|zoek|controleer)\b|\blaat me\b",
     r"\b(?:проверю|посмотрю|сделаю|вызову|запущу|найду|прочитаю|открою|поищу)\b|\bдавайте\b|\bпозвольте\b",
     r"让我|讓我|我(?:来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在"
-    r"|(?:接下来|接下來|首先|现在|現在|^先|下面)[^。：:]{0,6}(?:读取|讀取|运行|執行|执行|查看|检查|檢查|修改|搜索|打开|更新|创建|安装|测试|修复)",
+    r"|(?:接下来|接下來|首先|现在|現在|^先|下面)[^。：:]{0,6}(?:读取|讀取|运行|執行|执行|查看|检查|檢查|修改|搜索"
+    r"|打开|更新|创建|安装|测试|修复)",
     r"ます(?:ね)?[。.:：]?\s*$|ましょう|みます",
     r"겠습니다|할게요|볼게요",
+    r"\bvoyons\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b"
+    r"|\bzobacz(?:ę|my)\b|\bpozwól\b",
+    r"\b(?:bakayım|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b|\bđể tôi\b|\btôi sẽ\b|دعني|سأ"
+    r"|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
 )
 """The same in other languages."""
 match_interjection = re.compile(
     r"\W*(?:(?:ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
     r"|understood|got it|found (?:it|them)|of course|certainly|absolutely|hello|hi|hm+|interesting|oops|on it|will do"
     r"|(?:just )?(?:one|a) (?:moment|second|sec)|please|thanks?(?: you)?|looks? good|that worked|still failing"
-    r"|no problem|all (?:green|good)|almost there|i can (?:help with|do) that|court)\W+)+",
+    r"|no problem|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up|now|first|then"
+    r"|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
 ).fullmatch
 """A few words that say nothing of the call. "court" is a token that some models write before `<invoke>`."""
+match_filler = re.compile(
+    r"\W*(?:this is a content\W+|(?:(?:hello|world|nono|some|no(?= prefix)|more|extra|prefix|suffix|intro|outro"
+    r"|before"
+    r"|after|trailing|leading|final|tools?|text|content|data|answer|help|div)[^\w:：]+){1,4})",
+    re.IGNORECASE,
+).fullmatch
+"""What the test suites of servers write around a call."""
+match_state = re.compile(
+    r"\W*(?:(?:so|but|now|okay|good|great|hm+)\W+)?(?:(?:the|all|both|some|two|three|your"
+    rf"|our)(?: [\w'’-]+){{0,2}}? {_THING}"
+    r"(?: (?:still|now|already|also|all|both))?"
+    r" (?:fails?|failed|pass(?:es|ed)?|works?|exists?|compiles?|(?:do|does|did)(?:n['’]t| not) (?:exist|work"
+    r"|compile|pass|match|start)"
+    r"|(?:is|are)(?: still| now| all| also| not)? (?:missing|wrong|broken|empty|green|red|fine|correct|ready"
+    r"|failing|passing"
+    r"|running|there|here|invalid|outdated|installed))(?: (?:now|again|already))?"
+    r"|(?:the )?user (?:wants|needs|would like) to (?:know|get|find|check) (?:the|a|about) (?:[\w'’-]+ ?){1,6})\W*",
+    re.IGNORECASE,
+).fullmatch
+"""A statement about the work: a thing of it, and its state."""
+match_remark = re.compile(
+    r"\W*(?:(?:ok(?:ay)?|yes|done|please|thanks?(?: you)?|(?:just )?(?:one|a) (?:moment|second|sec)"
+    r"|here (?:is|are) the results?)[^\w?？]+|(?:would you like to know more|anything else"
+    r"|see\? i['’]m a helpful assistant)\W+)+",
+    re.IGNORECASE,
+).fullmatch
+"""What a model adds to a call."""
+_AFTER: Final = (
+    r"(?:then|next|after(?:wards| that)|in this way|with (?:that|the results?)"
+    r"|(?:once|when|as soon as|after) (?:i|we|that|it|the \w+)(?: \w+){1,6}),? "
+)
+match_outlook = re.compile(
+    r"(?!.*\b(?:calls?|prompts?|formats?|tags?|syntax|examples?|pars\w+|explain\w*|show\w*|not)\b)\W*"
+    rf"(?:{_AFTER}(?:i|we)(?:['’]ll| will)|(?:i|we)(?:['’]ll| will)(?: then| now)? (?:go on|continue|proceed"
+    r"|let you know|wait for (?:the|its) (?:results?|output|response)|(?:summari[sz]e|use|report) (?:it|them"
+    r"|the results?)))"
+    r"\b[^?:]{0,80}",
+    re.IGNORECASE,
+).fullmatch
+"""What it does with the result."""
 _TELL: Final = (
     r"(?:show|sketch|outline|introduc|defin|summari[sz]|report|highlight|rephras|reword|dissect|break|walk|recount"
     r"|restat"
@@ -105,6 +148,10 @@ _TELL: Final = (
 )
 _HEAD: Final = r"(?=\W*$| (?:of|for|that|which|to|into|as|by|here|below|from|with|used|itself|has|have|had|i|sent)\b)"
 """Behind a noun that is the last of its phrase: "the call", but not "the call sites"."""
+_SPEAKER: Final = (
+    r"(?:models?|attackers?|assistants?|agents?|llms?|bots?|qwen|llama|mistral|deepseek|hermes|kimi|glm|granite|gemma"
+    r"|claude|gpt)"
+)
 _SHOWN: Final = (
     r"(?:prompts?|turns?|variants?|(?:counter-?)?examples?|samples?|specimens?|calls?|payloads?|notations?|grammar"
     r"|formats?|syntax|injections?"
@@ -115,7 +162,8 @@ _TOLD: Final = (
 )
 _WORK: Final = (
     r"(?:re-?)?(?:make|making|issu|send|run|execut|tr(?:y|ies)|do|place|perform|retry|repeat|invok|start (?:the|a)"
-    r"|continu|finish|check|look|find|search|grep|see|read|open|load|fetch|get|download|inspect|examin|view|verif"
+    r"|continu|finish|check|look|find|search|grep|see(?!n)|read|open|load|fetch|get|download|inspect|examin|view"
+    r"|verif"
     r"|validat"
     r"|confirm|test|debug|trac|investigat|analy[sz]|explor|stud|fix|mend|correct|repair|updat|edit|chang|modif|adjust"
     r"|adapt|refactor|rewrit|replac|renam|remov|delet|clean|add|creat|generat|build|compil|install|implement|mov|copy"
@@ -124,11 +172,13 @@ _WORK: Final = (
     r"|decod|encod|wrap|handl|plot|log|insert|patch|sort|refin|merg|import|dump|print|filter|split|begin(?! by)"
     r"|start(?! by)|proceed"
     r"|dig|div(?:e|ing)|help|gather|collect|retriev|query|research|call(?:ing)?\b|writ|calculat|comput|measur|monitor"
-    r"|track|scan|brows|visit|navigat|click|convert|reproduc|diagnos|profil|deploy|restart|stop|kill|resolv|solv|upgrad"
-    r"|enabl|disabl|configur|initiali[sz]|us(?:e|ing)\b|keep|learn|know|think|answer (?:him|her|them)|wir|hook|connect"
+    r"|track|scan|brows|visit|navigat|click|convert|reproduc|diagnos|profil|deploy|restart|stop|kill|resolv|solv"
+    r"|upgrad"
+    r"|enabl|disabl|configur|initiali[sz]|us(?:e|ing)\b|keep|learn|know|think|answer (?:him|her|them)|wir|hook"
+    r"|connect"
     r"|spawn|roll|play|book|schedul|pull|push|fork|mount|process|poll|tackl|address|reduc|increas|narrow|expand|redo"
     r"|undo|restor|back up|rerun|take (?:a|another|care)|turn|list|need (?:the|its)|queri|grab|bring|pass|expos"
-    r"|delegat|hand)\w*"
+    r"|delegat|hand|pick|choos|select|ask the)\w*"
 )
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
@@ -139,19 +189,24 @@ match_work = re.compile(
     rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_WORK}\b|show (?:you )?the (?:contents?|files?|current|latest)\b)", re.IGNORECASE
 ).match
 """An announcement that names work. Before a colon, and where nobody says who does it, an unknown verb is none."""
-match_telling = re.compile(
-    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_TELL}|quot\w+|demonstrat\w+|illustrat\w+|offer|suggest|propose|hold|leav\w+|ask"
-    r"|warn\w*|mention\w*|reconstruct|stop|your|take the)\b|\W*(?:now|next|first|then|finally|lastly|also|step|time)\b",
-    re.IGNORECASE,
-).match
-"""An announcement that something is told, or one without a verb of the model."""
 match_reported = re.compile(
-    r".*\b(?:that|whether|if|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which|asked"
-    r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?|model|assistant|agent|bot)"
+    r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which"
+    r"|asked"
+    r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?|model|assistant|agent"
+    r"|bot)"
     r"\W*[:：]\W*$",
     re.IGNORECASE | re.DOTALL,
 ).match
 """Before words that somebody else has said: "he said I should run it"."""
+find_quoting = re.compile(
+    rf"\b{_SPEAKER}\b.*\b(?:answer|repl(?:y|ie)|respond|sa(?:y|id)|writ|wrote|emit|produc|output|send|sent|print"
+    r"|typ)\w*"
+    r"|\b(?:speaks?|spoke|says?|said|writes?|wrote|answer(?:s|ed)|repli(?:es|ed)|respond(?:s|ed)|prints?|printed"
+    r"|types?|typed"
+    r"|the following|as follows|like this)\W*$",
+    re.IGNORECASE,
+).search
+"""Before words of somebody else: "The agent answers like this. I'll list the files."."""
 UNMEANT: Final = _words(
     r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not"
     r"|['’]t)\b",
@@ -180,18 +235,25 @@ UNMEANT: Final = _words(
     r"|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem|test)s?\b| \w+ locally)",
     r"\bthis was \w+|\bwhat (?:i|it|you|they|we) (?:would|could|looked)\b|\btwice\W*$|\bforms? of an?\b"
     r"|\bformat (?:it|this|that)\b",
-    rf"\b(?:your|this|that|these|those) (?:[\w-]+ ){{0,2}}?{_SHOWN}{_HEAD}",
-    r"(?<!in )\b(?:this|these|the following) (?!command|quer|change|edit|fix|approach|way)\w+[:：]\W*$",
+    rf"\b(?:your|this|that|these|those|such an?) (?:[\w-]+ ){{0,2}}?(?:{_SHOWN}|answers?|repl(?:y|ies)|inputs?"
+    r"|outputs?"
+    rf"|responses?){_HEAD}|\ban? (?:[\w-]+ )?(?:template|definition|dataset|input|answer|reply){_HEAD}",
+    r"\b(?:answers?|outputs?|responses?|messages?) (?:of|from|by)\b|\brepl(?:y|ies)\b|\bwith the definition\b"
+    r"|\bsuch an?\b|\bdataset\b|\bone line\b"
+    r"|\byesterday\b|\blast (?:time|week|night|month|year)\b|\btogether\b|\bwith you\b|\bonly (?:after|when|once)\b"
+    r"|\btrying to .*\b(?:this|that|it)\b",
+    r"(?<!in )\b(?:this|these|the following) (?!command|quer|change|edit|fix|approach|way|content)\w+[:：]\W*$",
     r"\b(?:show|explain|describe|demonstrate|clarify)\w*\b.{0,40}\b(?:an?|this|the following|one"
     r"|some) (?:\w+ )?examples?\b",
     r"\b(?:show|showing|explain|explaining|describe|describing)\b (?:you )?(?:something|what|how|why|where)\b",
     r"\b(?:write|type|print|put|note|mark)\b (?:it(?! (?:in)?to )|this|that|out|down|up|the (?:frame|call|string|tag"
-    r"|raw \w+))\b",
+    r"|test input|raw \w+))\b",
     r"\b(?:i|we|you) (?:can )?see\W*$|\b(?:it|he|she|they|which) (?:says?|said|reads?|prints?|printed|wrote|writes"
     r"|answer\w*|contain\w*|show\w*|return\w*)\W*$",
-    r"\bfrom (?:the|a|an|my|your|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation|chat"
+    r"\bfrom (?:the|a|an|my|your|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation"
+    r"|chat"
     r"|history|page|email|ticket)\W*$",
-    r"\bthe (?:transcript|raw \w+|following \w+)\W*$|\banswer with\b|\bwhat not to\b",
+    r"\bthe (?:transcript|raw \w+|following (?!content)\w+)\W*$|\banswer with\b|\bwhat not to\b",
     r"\b(?:permission|approval|confirmation|consent|whether to|refus\w+|exact|verbatim|literal\w*|by example"
     r"|word for word)\b|\b(?:wait|stop)\b(?!\w| the (?:server|process|container))",
     r"^\w+ing (?!(?:(?:(?:in|on|at|for|into|with|up) )?(?:the|another|my|your|a new)|it|them|again|now|that|if"
@@ -204,16 +266,21 @@ UNMEANT: Final = _words(
     r"^step \d+\W+the \w+ \w+s\W*$",
     rf"^(?!here\b|\w+,? (?:the|an?|another) (?:\w+ ){{0,2}}calls?\W*$|(?:{_OPENING}[\s,:*]+)*"
     r"(?:re-?)?(?:run|execut|mak|issu|send|perform|do\b|try|repeat|trac|call\b)\w*)"
-    rf".*?\b(?:an?|the|this|that|these|another|some|my|your|two|three|few)"
+    r".*?\b(?:an?|the|this|that|these|another|some|my|your|two|three|few)"
     rf"(?: [\w-]+){{0,2}}? {_SHOWN}{_HEAD}",
-    r"^\w+ing\b(?!.*\b(?:what|how|if|whether|why|where|that|which)\b).*(?:, \w+ \w+|\b(?:is|are|was|were|will|would"
-    r"|can|could|should|must|means?|makes?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why|where)\b).*\b(?:gives?|gave"
-    r"|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
-    r"|print(?:s|ed))(?: (?:this|that|the following))?\W*$|\bignoring (?:it|this|that|them|the)\b",
+    r"^\w+ing\b(?:(?!\b(?:what|how|if|whether|why|where|(?<!like )that|which)\b).)*(?:, \w+ \w+|\b(?:is|are|was"
+    r"|were|will"
+    r"|would|can|could|should|must|means?|makes?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why"
+    r"|where)\b).*\b(?:gives?|gave"
+    r"|shows?|reveals?|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
+    r"|print(?:s|ed))\b|\bignoring (?:it|this|that|them|the)\b",
     rf"\b{_TELL}\b(?: (?!and\b|in\b)[\w-]+){{1,5}}? {_TOLD}",
     r"\b(?:stress|emphasi[sz]e|warn|note|state|admit|alert|caution)\b (?:that|about|against|you)\b|\bremind you\b",
-    r"\b(?:models?|attackers?|assistants?|llms?|bots?) (?:wrote|writes?|sent|sends?|said|says?|emit(?:s|ted)?|prints?"
-    r"|printed|tried|answer(?:s|ed)|repli(?:es|ed))\b",
+    rf"\b{_SPEAKER}(?:['’]s)? (?:wrote|writes?|sent|sends?|said|says?|emit(?:s|ted)?|prints?|printed|produce[sd]?"
+    r"|gave|gives?"
+    r"|did|does|tried|answer(?:s|ed)?|repl(?:y|ies|ied)|response|respond(?:s|ed)?|outputs?|turn|message|call)\b",
+    r"\bcompare (?:it|this|that|them) (?:with|to)\b|\bi can (?:only |already |also )?(?:see|guess)\b|\blearning\b"
+    r"|\b(?:says?|said|sends?|sent|writes?|with|by|like) this\b|\bhave a (?:problem|question)\b",
     r"\b(?:record|report|repeat|tell|show|summari[sz]e)\b.{0,20}\bwhat (?:was|were|has been) \w+",
     r"^i(?:['’]m| am)(?: now| still)? (?:seeing|hearing|looking|reading|using|(?:getting|receiving) this|wondering"
     r"|asking|thinking|talking)\b"
@@ -232,7 +299,7 @@ OTHER_UNMEANT: Final = _words(
     r"\b(?:erklär|erläuter|zitier|beschreib|veranschaulich|schilder)e?n?\b|\bin erinnerung\b"
     r"|\b(?:hier|ici|aquí|aqui|сюда|здесь)(?: \w+)?\W*$|\bein muster\b"
     r"|\b(?:dir|ihnen|euch|format|syntax|aufruf)\b.{0,40}\bzeigen\b|\bfolgende[sn]?\W*$"
-    r"|\bdies\w* (?:aufruf|text|zeile|ausgabe|antwort)\W*$",
+    r"|\bdies\w* (?:aufruf|text|zeile|ausgabe|antwort)\b",
     r"\b(?:expliquer|citer|décrire|illustrer|(?:te|vous) (?:montrer|présenter|rappeler))\b"
     r"|\b(?:montrer|présenter)\b.{0,40}\b(?:format|appels?|syntaxe)\b",
     r"\b(?:explicar|citar|ilustrar|(?:describir|presentar|recordar|mostrar|explicar|citar)(?:te|les?|os))\b"
@@ -242,10 +309,20 @@ OTHER_UNMEANT: Final = _words(
     r"|\bmostrare\b.{0,40}\b(?:formato|chiamat\w|sintassi)\b",
     r"\b(?:uitleg\w*|citeren|beschrijven|toelichten|laten zien)\b",
     r"\b(?:покажу|показать|объясн|поясн|процитир|опиш|опис(?:ать|ыва)|приведу|привести)\w*",
-    r"(?:让|讓|我|来|來|将|將|先|会|會|要|再)(?:给你|給你|为你|為你|向你|您)?(?:展示|解释|解釋|说明|說明|介绍|介紹|引用|演示|描述|举|舉|复述|複述|转述|轉述)"
+    r"(?:让|讓|我|来|來|将|將|先|会|會|要|再)(?:给你|給你|为你|為你|向你|您)?(?:展示|解释|解釋|说明|說明|介绍|介紹"
+    r"|引用|演示|描述|举|舉|复述|複述|转述|轉述)"
     r"|(?:给|給)(?:你|您)看|写法|寫法|示范|示範|贴在|貼在|(?:这|這)[种種]格式"
     r"|(?:这|這)段(?:文|话|話|内容|內容)|(?:这里|這裡|这儿)[:：。]?\s*$",
     r"(?:説明|引用|紹介|提示|例示|解説|記載)(?:し|いたし)|(?<!表)示し|見せ|書き方|貼り付け|載せ",
+    r"\b(?:beispiel|exempl?[eou]|ejemplo|esempi|voorbeeld|bijvoorbeeld|exempel|eksempel|przykład|příklad|пример"
+    r"|приклад|например|örne[kğ]"
+    r"|esimerk|contoh|péld|παράδειγμα)\w*|\bví dụ\b|例|范例|مثال|उदाहरण|ตัวอย่าง|לדוגמ|예를|예시",
+    r"\b(?:würde|könnte|pourrai|podría|potre|poderia|zou)\w*|\b(?:serait|sería|sarebbe|seria)\b|\b(?:wie folgt"
+    r"|so aus)\b"
+    r"|\bcom[eo] (?:ceci|suit|ça|est[eo]|sigue|questo|segue)\b|如下|这样|這樣|このよう|次のよう|다음과",
+    r"\b(?:schrieb|gestern|dijo|escribió|ayer|ieri|disse|ontem|вчера)\b|\b(?:написал|сказал|ответил)\w*|之前|昨天"
+    r"|昨日|前回|어제"
+    r"|用户(?:要求|让|请求|说)|模型|モデル|모델",
     r"붙여\s?넣|예제를 들|(?:설명|인용|소개|예시)(?:을|를)?\s?(?:하|해|드리)|보여\s?(?:드리|줄|주겠)",
 )
 """The same in the other languages: that something is told, or shown to somebody."""
@@ -280,139 +357,12 @@ REFUSALS: Final = _words(
     r"|suorita|tee|kutsu)\b",
     r"\bkhông\b|\bđừng\b|\btidak\b|\bjangan\b|\bnem\b|\bsoha\b|\btilos\b|\bnu (?:voi|rula|execut\w*|trebuie)\b"
     r"|\bniciodată\b",
-    r"不(?:会|會|要|能|应|應|可|该|該|想|得|许|許|执|執|运|運|调|調|使|建|是|行|做|再)|别|別|勿|拒绝|拒絕|禁止|绝不|絕不|从不|危险|危險|没有(?:执行|运行|调用)",
+    r"不(?:会|會|要|能|应|應|可|该|該|想|得|许|許|执|執|运|運|调|調|使|建|是|行|做|再)|别|別|勿|拒绝|拒絕|禁止|绝不"
+    r"|絕不|从不|危险|危險|没有(?:执行|运行|调用)",
     r"ない|ません|なかった|禁止|拒否|危険|않|말(?:아|고|것)|마세요|금지|거부|못\s?(?:합|하)|안\s?(?:됩|돼|하)|위험",
     r"لا |لن |ليس|ممنوع|नहीं|मत |ไม่|อย่า|לא |אל ת",
 )
 """That it is not done, or must not be."""
-
-SHOWING: Final = _words(
-    r"\b(?:show|explain|describe|demonstrate|illustrate|quote|cite|document|teach|walk you through|clarify|discuss"
-    r"|mention"
-    r"|analy[sz]e|translate|rewrite|paraphrase|summari[sz]e|review|point out|recall|imagine|suppose|assume|pretend"
-    r"|consider)"
-    r"(?:s|d|ed|ing|n)?\b(?! (?:the )?(?:files?|weather|results?|tests?|logs?|code|repo\w*|data|folder|director\w+))",
-    r"\bgive (?:you )?an?\b|\bwould (?:look|be|read|write|say|run|call|do|mean|delete|use|have|then|list|print"
-    r"|give|cause|work)\b",
-    r"\b(?:paste|copy|repeat|skip|ignore|leave|omit|include|enclose|attach)\b (?:it|this|that|these|the (?:frame"
-    r"|log|call|text|tag|line))\b",
-    r"\blet (?:me|us) know\b|\bask (?:you|first|for|before|whether)\b|\bwait for (?:your|you)\b|\btomorrow\b"
-    r"|\blater\b|\bonce you\b|\bonly if\b",
-    r"\b(?:this|that|the|an?) (?:\w+ )?(?:frames?|tags?|syntax|snippets?|quotes?|transcripts?|markup)\b"
-    r"|\bfor (?:your|a) review\b",
-    r"\bfor (?:example|instance)\b|\be\.\s?g\.|\bi\.\s?e\.|\bsuch as\b|\b(?:looks?|looking) like\b|\blike (?:this"
-    r"|so|that|these)\b",
-    r"\bas (?:follows|in|shown|seen|below|above)\b|\bthe following\b|\bbelow\b(?=\W*$)|\bnamely\b|\bso[- ]called\b",
-    r"\b(?:this|that|here|it)(?:['’]s| is| was)(?: just| only| merely| simply| exactly| basically)?"
-    r" (?:how|what(?! i(?:['’]ll| will)\b)|where|why)\b",
-    r"\b(?:an?|one|another|each|every|first|second|third|last|next|this|that|these|following|sample|simple"
-    r"|possible|typical|valid|invalid|malformed|correct|wrong) (?:\w+ ){0,2}(?:example|sample|snippet|excerpt"
-    r"|illustration|template|placeholder|line|string|message|block|fragment)s?\b",
-    r"\bhypothetical\w*|\btheoretical\w*|\bin theory\b|\bin principle\b|\bpurely\b|\bimagine\b|\bsuppose\b"
-    r"|\bwhat if\b",
-    r"\bif (?:i|you|we|one|they|someone|the (?:model|user|agent|assistant)) (?:were|was|had|wanted?|call\w*|r[au]n"
-    r"|did|do|use\w*|write|wrote|say|said|type|send|sent|need\w*)\b",
-    rf"\b{_WHO} (?:could|might|may|would)\b(?! like)",
-    r"\b(?:you|one|people|users?|they|models?|agents?|assistants?|attackers?) (?:can|should|must|need|have to"
-    r"|will|want to|then|types?|writes?|runs?|calls?|uses?|sends?|sees?|gets?|ha(?:s|ve)|do|does|put|return|emit"
-    r"|produce)\b",
-    r"\b(?:means?|meaning|stands for|represents?|denotes?|indicates?|corresponds?|consists?|begins with"
-    r"|starts with|ends with|wrap\w*|enclos\w+|surround\w*)\b",
-    r"\bbeispiel\w*|\bz\. ?b\.|\bwürde\w*|\bkönnte\w*|\bsieht so aus\b|\bwie folgt\b|\bso aus\b",
-    r"\bexemples?\b|\bcomme (?:ceci|suit|ça)\b|\bpourrai\w+|\bserait\b|\bpar ex\b|\bejemplos?\b|\bpodría\w*"
-    r"|\bsería\b|\bcomo (?:este|esto|sigue)\b",
-    r"\besempi\w?\b|\bpotre\w+|\bsarebbe\b|\bcome (?:questo|segue)\b|\bexemplos?\b|\bpoderia\w*|\bseria\b"
-    r"|\bcomo (?:este|segue)\b",
-    r"\bvoorbeeld\w*|\bbijvoorbeeld\b|\bzou(?:den)?\b|\bexempel\w*|\bt\.ex\.|\beksempel\w*|\bprzykład\w*|\bnp\."
-    r"|\bpříklad\w*|\bpéld\w+|\bexemplu\b",
-    r"\bнапример\b|\bпример\w*|\bнаприклад\b|\bприклад\w*|\bπαράδειγμα\b|\börne[kğ]\w*|\besimerk\w+|\bví dụ\b"
-    r"|\bcontoh\w*|\bmisal\w*",
-    r"例如|比如|譬如|例子|示例|範例|范例|样例|樣例|举例|舉例|如下|这样|這樣|例えば|たとえば|例[:：]|このよう|次のよう|예를|예시|예[:：]|다음과|مثال|उदाहरण|ตัวอย่าง|לדוגמ",
-)
-"""That something is shown, explained or imagined."""
-
-REPORTS: Final = _words(
-    r"\b(?:previously|earlier|yesterday|formerly|once upon|last (?:time|week|night|turn|round|month|year|session)"
-    r"|(?:days?|weeks?|minutes?|hours?|turns?) ago|back then|in the past|used to|already (?:ran|run|called|done"
-    r"|executed|did))\b",
-    r"\bi (?:\w+ )?(?:ran|called|executed|issued|sent|invoked|typed|wrote|did)\b|\bi(?:['’]ve| have"
-    r"| had)(?: \w+)? (?:run|called|executed|issued|sent|invoked|made|done)\b",
-    r"\b(?:was|were|been|got|is|are|be|being) (?:\w+ )?(?:run|called|executed|issued|sent|invoked|made|emitted"
-    r"|produced|generated|printed|logged|written|returned|recorded|captured|copied|pasted|quoted|escaped|parsed"
-    r"|rejected|ignored|blocked|stripped)\b",
-    r"\b(?:did|does) (?:this|that|it|the following|so)\b",
-    r"\b(?:asks?|tells?|says?|asked|told|wanted|instructed|requested|ordered|begged|urged|tricked"
-    r"|tried)\b.{0,40}\bto\b(?:\W+\w+){0,2}?\W+" + _DO + r"\b",
-    r"\b(?:says|said|wrote|writes|prints|printed|contains|contained|shows|showed|shown|reads|outputs?|emitted"
-    r"|emits|produced|produces|generated|generates|replied|replies|answered|answers|responded|responds|logged|logs"
-    r"|posted|pasted|typed|returned|returns|included|includes|has|had|got|saw|found|received|gave|gives|suggested"
-    r"|suggests|recommends?|proposed|injected)\W*(?:(?:me|us|him|her|them|back|out|just|only|exactly"
-    r"|literally)\W+)*(?:(?:this|that|these|the following|it"
-    r"|as follows|something like this)(?: \w+){0,2})?\W*$",
-    r"\b(?:hat|habe|hatte|wurde|wurden) .{0,60}\b(?:ausgeführt|aufgerufen|geschrieben|gebeten|gesagt)\b"
-    r"|\bschrieb\b|\bfrüher\b|\bgestern\b",
-    r"\ba (?:demandé|écrit|dit|répondu|exécuté)\b|\bhier\b(?= j)|\b(?:pidió|escribió|dijo|respondió|ejecutó"
-    r"|ejecuté|ayer)\b|\b(?:ha (?:chiesto|scritto|detto|risposto)|ieri)\b|\b(?:pediu|escreveu|disse|respondeu"
-    r"|ontem)\b",
-    r"\b(?:просил|попросил|написал|сказал|ответил|вчера|ранее)\w*|之前|昨天|曾经|曾經|用户(?:要求|让|请求|说)|写道|说[:：]|回答[:：]|以前"
-    r"|昨日|前回|어제|이전에",
-)
-"""That somebody else did it, or that it was done before."""
-
-PERMISSIONS: Final = _words(
-    r"\b(?:should|shall|may|can|could|do you want|would you like|want|are you sure|is it ok\w*"
-    r"|ok if)(?: \w+){0,2} (?:i|me|we|us)\b.*\?",
-    r"\b(?:is|does|did|was|are|why|how|what|which|where|who|could|would|can|should)\b.*\b(?:this|that|these|those"
-    r"|it|the (?:call|command|model|frame|tag|line|output))\b.*\?",
-    r"\b(?:confirm|approve|approval|permission|go ahead|sure\?|okay\?|ok\?|right\?|correct\?|agree)\b",
-)
-"""That it is asked first."""
-
-SUBJECTS: Final = _words(
-    r"\b(?:tool|function)[- ]?call(?:s|ing)?\b|\btags?\b|\b(?:special |control )?tokens?\b|\bframes?\b|\bpars(?:er"
-    r"|ers|e|es|ed|ing)\b|\bmark-?up\b",
-    r"\bprompts?\b|\bmodels?\b|\bllms?\b|\bthe assistant\b|\bdelimit\w+|\bmarkers?\b|\bsyntax\b|\bformats?\b"
-    r"|\bschema\b|\bplaceholders?\b|\btranscripts?\b",
-    r"\bexamples?\b|\bdocumentation\b|\bdocs\b|\bspec(?:ification)?s?\b|\btemplates?\b|\bsnippets?\b|\bchatml\b"
-    r"|\bjson\b|\bxml\b|\byaml\b|\bmarkdown\b|\bgateway\b|\bregex\w*",
-    r"\b(?:qwen|llama|mistral|deepseek|hermes|kimi|glm|granite|gemma|minimax|gpt-oss|harmony|anthropic|claude"
-    r"|openai|vllm|sglang|ollama|react)\b",
-    r"</?(?:tools?|tool_\w+|functions?|function_\w+|invoke|param\w*|arg_\w+|think|[|｜]|\w+:)|\[/?[A-Z_]{4,}\]",
-    r"\bformato\b|\bformaat\b|\bформат\w*|\bsintax\w+|\bsyntaxe\b|\bsintassi\b|\bсинтаксис\w*|\bmodell\b"
-    r"|\bmodèle\b|\bmodelo\b|\bmodello\b|\bмодель\b|格式|模型|语法|語法|标签|標籤|形式|モデル|タグ|構文|형식|모델|태그|구문",
-)
-"""That the text is about calls, formats and models."""
-
-ABOUT: Final = _words(
-    r"\b(?:(?<!in )this|that|these|those|it|its|one(?! moment)|ones|here(?! (?:is|are|you|it|comes?|goes)\b)|below"
-    r"|above|such"
-    r"|following|thus|something|similar)\b",
-    r"\bcall(?:s|ed)?\b|(?<!some )(?<!prefix )(?<!suffix )\btexts?\b|\bstrings?\b|\blines?\b(?! \d)|\blogs?\b|\bbots?\b"
-    r"|\bagents?\b|(?<!final )\banswers?\b"
-    r"|\brepl(?:y|ies)\b",
-    r"\bresponses?\b|\boutputs?\b|\bforms?\b|\bkind\b|\bcommands?\b|\bdrafts?\b|\bpropos\w+|\bsuggest\w+"
-    r"|\brecommend\w+|\badvice\b",
-    r"\bsolutions?\b|\bexercises?\b|\bquiz\b|\bideas?\b|\bkidding\b|\btest(?:ing)? (?:only|purposes|case)\b"
-    r"|\bfor testing\b|\brecord\b",
-    r"\billustrat\w+|\bpurposes?\b|\bcode\b|\bin (?:short|other words|theory|practice)\b|\bprecisely\b|\bcareful\b"
-    r"|\bcaution\b|\battention\b",
-    r"\bwarning\b|\bstop\b(?!\()|\bdon['’]t\b|\bdo not\b|^\W*not\b|\bcancel\w*|\babort\w*|\bdenied\b|\bpending\b"
-    r"|\bsimulat\w*|\binject\w+|\battack\w*|\bharm\w*|\bfake\b|\bmock\b|\bdry run\b|\breject\w*|\bblocked\b"
-    r"|\bskipped\b|\bdemo\w*|\bwait, no\b|\bnever mind\b|\bignor\w+"
-    r"|\bmistakes?\b"
-    r"|\bspot the\b|\binstead\b",
-    r"\bnames?\b|\barguments?\b|\bparts?\b|\bexplanations?\b|\bbreakdown\b|\betc\b|\bso on\b|\bsecond thought\b"
-    r"|\bask\b|\bdeletes?\b",
-    r"\bquot\w+|\braw\b|\bwonder\w*|\bwas (?:about|going)\b|\bhad planned\b|\bthought about\b|\bbefore running\b"
-    r"|\bmanual\b|\bsource\b",
-)
-"""Words of a text that is about something that it shows. A model that says what it does next needs none of them."""
-
-APOLOGIES: Final = _words(
-    r"^\W*(?:no|nope|nein|non|нет|不|いいえ|아니요)\s*[,.!:;。，！—–-]",
-    r"\bsorry\b|\bunfortunately\b|\bi['’]m afraid\b|\bleider\b|\bdésolé\w*|\blo siento\b",
-)
-"""That it is refused, if nothing else follows."""
 
 find_example_label = re.compile(
     r"^[^\w\n]{0,8}(?:(?:counter-?)?examples?|samples?|cases?|scenarios?|illustrations?|demo\w*|inputs?|outputs?"

@@ -15,26 +15,23 @@ from typing import Final
 from msgspec import Struct
 
 from toolwire.tool_formats.mention_words import (
-    ABOUT,
     ANNOUNCEMENTS,
-    APOLOGIES,
     CONDITIONS,
     OTHER_ANNOUNCEMENTS,
     OTHER_UNMEANT,
-    PERMISSIONS,
     REFUSALS,
-    REPORTS,
-    SHOWING,
-    STATUS,
     STEPS,
-    SUBJECTS,
     UNMEANT,
     find_example_label,
+    find_quoting,
     find_title,
+    match_filler,
     match_foreign_line,
     match_interjection,
+    match_outlook,
+    match_remark,
     match_reported,
-    match_telling,
+    match_state,
     match_work,
 )
 from toolwire.tool_formats.quoted_text import Place
@@ -66,8 +63,7 @@ class Candidate(Struct, frozen=True):
 _match_list_item = re.compile(
     r"[ \t]*(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.):])(?:[ \t]+|$)", re.IGNORECASE
 ).match
-_LIST_MARK: Final = re.compile(r"[ \t]*(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.):])[ \t]*", re.IGNORECASE)
-_SENTENCE_ENDS: Final = tuple(".!?…。！？")
+_SENTENCE_ENDS: Final = tuple(".!?…。！？।")
 _QUESTION_MARKS: Final = tuple("?？؟")
 _COLONS: Final = tuple(":：")
 _find_abbreviation = re.compile(
@@ -80,6 +76,8 @@ _DECORATION: Final = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U000
 """Blanks, emphasis and emoji."""
 _CLOSING_TAGS: Final = re.compile(r"(?:</(?:b|i|u|em|strong|span|p|div)>\s*)+\Z")
 _find_sentences = re.compile(r"(?<=[.!?…])[\"')\]*_]*\s+|(?<=[。！？])").split
+_ESCAPES: Final = ("\\n", "\\t", "\\r")
+"""Line breaks and the like as a string of a program has them."""
 _OPENING_QUOTES: Final = "«„“‹「『《〈【〝‚‘"
 _CLOSING_QUOTES: Final = "»”“›」』》〉】〞’"
 _has_word = re.compile(r"\w").search
@@ -101,18 +99,21 @@ def _find_announcement(sentence: str) -> str:
 def _is_announcement(sentence: str) -> bool:
     """Does it say that work is done next?"""
     clause = _find_announcement(sentence)
-    is_open = not sentence.rstrip().endswith(_COLONS) and not match_telling(clause)
-    if clause and (is_open or match_work(clause)):
+    if match_work(clause):
         return not UNMEANT.search(clause) and not CONDITIONS.search(sentence)
     if STEPS.search(sentence):
-        return not any(kind.search(sentence) for kind in (UNMEANT, CONDITIONS, REFUSALS, SHOWING, REPORTS))
+        return not any(kind.search(sentence) for kind in (UNMEANT, CONDITIONS, REFUSALS))
     if clause or not OTHER_ANNOUNCEMENTS.search(sentence) or sentence.rstrip().endswith(_QUESTION_MARKS):
         return False
-    return not any(kind.search(sentence) for kind in (REFUSALS, SHOWING, REPORTS, OTHER_UNMEANT))
+    return not any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT))
+
+
+def _list_sentences(text: str) -> list[str]:
+    return [one for one in _find_sentences(text.strip()) if one and _has_word(one)]
 
 
 def _last_sentence(text: str) -> str:
-    return next((one for one in reversed(_find_sentences(text.strip())) if one and _has_word(one)), text)
+    return (_list_sentences(text) or [text])[-1]
 
 
 # --- before -----------------------------------------------------------------------------------------------------------
@@ -136,7 +137,8 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
             return _judge_words(before, lines)
         return _judge_line(before, lines, candidate.is_token)
     indent = len(before.expandtabs(_INDENTED))
-    if indent >= _INDENTED and not (candidate.is_token and lines and _is_announcement(_last_sentence(lines[0]))):
+    is_introduced = lines and _measure_indent(lines[0]) < _INDENTED and _is_announcement(_last_sentence(lines[0]))
+    if indent >= _INDENTED and not (candidate.is_token and is_introduced):
         return Mention("it is indented as code")
     return _judge_lines(lines, paragraph, indent)
 
@@ -147,7 +149,7 @@ _match_empty_line = re.compile(
 ).match
 """What is left of a call that could not be read, and a rule: they say nothing about the next call."""
 _match_other_call = re.compile(
-    r"\s*(?:<[|｜]|</?[\w:]*(?:tool_calls?|function\w*|invoke|parameter)\b|\[TOOL_CALLS\])"
+    r"\s*(?:<[|｜]|</?[\w:]*(?:tool_calls?|function\w*|invoke|parameter)\b|\[TOOL_CALLS\]|\[[\w.]+\()"
 ).match
 
 
@@ -155,19 +157,19 @@ def _judge_line(before: str, lines: tuple[str, ...], is_token: bool) -> Mention 
     """Words stand before it on its line: they must be a sentence that ends there."""
     words = _strip_decoration(before)
     is_glued = before[-1:] not in (" ", "\t")
-    if not words or not _has_word(words) or _LIST_MARK.fullmatch(before) or match_foreign_line(before):
+    if not words or not _has_word(words) or _match_list_item(before) or match_foreign_line(before):
         return Mention("what stands before it is not a sentence")
-    if _has_open_quote(before):
-        return Mention("it stands between quotation marks")
+    if _has_open_quote(before) or before.endswith(_ESCAPES):
+        return Mention("it stands between quotation marks, or in a string")
     if words.endswith(_COLONS):
         is_sentence = _is_announcement(_last_sentence(words)) or (is_token and is_glued)
     else:
         is_sentence = words.endswith(_SENTENCE_ENDS) and not _find_abbreviation(words)
-        is_sentence = is_sentence or (is_token and words[-1].isalnum() and (is_glued or _is_announcement(words)))
+        is_sentence = is_sentence or (is_token and words[-1].isalnum() and is_glued)
         is_sentence = is_sentence and (is_glued or not words.endswith(_QUESTION_MARKS))
     if not is_sentence:
         return Mention("the sentence before it goes on")
-    return _judge_words(words, lines, is_glued=is_glued)
+    return _judge_words(words, lines)
 
 
 def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int) -> Mention | None:
@@ -210,71 +212,48 @@ def _is_behind_announced(lines: tuple[str, ...]) -> bool:
 _match_fence_end = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*$").match
 _find_pointer = re.compile(r"\b(?:this|these|the following)\b", re.IGNORECASE)
 _find_plan = re.compile(r"^.*\b(?:plan|approach|todo)\b\W*$", re.IGNORECASE)
-_AFTER_ANNOUNCEMENT: Final = ".!?…。！？:：)]`>\"”’'%—–-,;"
+_AFTER_ANNOUNCEMENT: Final = ".!?…。！？।:：)]`>\"”’'%—–-,;"
 _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
 
-def _judge_words(words: str, lines: tuple[str, ...], *, is_glued: bool = False) -> Mention | None:
-    """What the last sentence says, and the sentences before it. `is_glued`: no blank stands behind it, as in no text
-    that is about a call."""
-    sentence = _last_sentence(words)
-    if any(_is_title(line) for line in lines[:5]):
+def _judge_words(words: str, lines: tuple[str, ...]) -> Mention | None:
+    """The last sentence must say that the model works now, or nothing. Any other sentence may be about the call."""
+    if any(map(_is_title, lines[:5])):
         return Mention("it is one of several examples")
+    *earlier, sentence = _list_sentences(words) or [words]
+    above = earlier[-1] if earlier else _last_sentence("".join(lines[:1]))
+    if above and (find_quoting(above) or (not earlier and _strip_decoration(above).endswith(_COLONS))):
+        return Mention("the sentence before it is quoted")
     if _is_announcement(sentence):
         return None
-    if _find_announcement(sentence):
-        return Mention("the sentence before it announces that something is shown, or not done")
-    if _is_title(words):
-        return Mention("it is one of several examples")
-    return _judge_statement(words, lines, is_glued)
+    if not _says_nothing(sentence):
+        return Mention("the sentence before it does not say that the model does it now")
+    if above and not (_says_nothing(above) or _is_announcement(above)):
+        return Mention("the text before it may be about it")
+    return None
 
 
-def _judge_statement(words: str, lines: tuple[str, ...], is_glued: bool) -> Mention | None:
-    """The last sentence announces nothing: it must be about the work, or say nothing."""
-    sentence = _last_sentence(words)
-    if any(kind.search(words) for kind in (REFUSALS, APOLOGIES)):
-        return Mention("the text before it refuses it")
-    if any(kind.search(sentence) for kind in (SHOWING, REPORTS, PERMISSIONS, SUBJECTS)):
-        return Mention("the sentence before it talks about it")
-    if any(kind.search(line) for line in lines[:2] for kind in (SHOWING, SUBJECTS)):
-        return Mention("the text before it is about calls")
-    if is_glued or match_interjection(f"{sentence} "):
-        return Mention("what it says is not known") if _is_unknown_language(sentence) else None
-    is_work = not ABOUT.search(sentence) and (STATUS.search(sentence) or len(_find_words(words)) <= _MAX_UNKNOWN)
-    if is_work and not _is_unknown_language(sentence):
-        return None
-    return Mention("the sentence before it says nothing of the work")
+def _says_nothing(sentence: str) -> bool:
+    """Is it a few words that go with any call, or the state of the work?"""
+    return any(match(f"{sentence.strip()} ") for match in (match_interjection, match_filler, match_state))
 
 
 def _is_title(line: str) -> bool:
     """Does a line say that what follows is one of several examples, the output of something, or the like?"""
     label = find_example_label(line)
     is_whole = label is not None and not _has_word(line[label.end() :])
-    return is_whole or find_title(line) is not None or _match_example(line) is not None
+    is_short = not _strip_decoration(line).endswith(_SENTENCE_ENDS) and _match_short_title(line) is not None
+    return is_whole or is_short or find_title(line) is not None or _match_example(line) is not None
 
 
+_match_short_title = re.compile(
+    r"\W*(?:[\w'’-]+ ){0,3}?(?:examples?|samples?|answers?|responses?|repl(?:y|ies)|turns?|dialog(?:ue)?s?|transcripts?"
+    r"|conversations?|completions?|training)\b[^\n]{0,12}",
+    re.IGNORECASE,
+).fullmatch
 _match_example = re.compile(
     r"\W*(?:examples?|samples?|test cases?|scenario|few-shot)\b[ \t]*#?\w{0,3}[ \t]*[:：]", re.IGNORECASE
 ).match
-
-
-_find_words = re.compile(r"[^\W\d_]+").findall
-_ENGLISH: Final = frozenset(
-    "a about after all also am an and are as at be because before but by can content could data do does done extra"
-    " first for found from get good got great had has have he hello here hi how i if in into is it its just left me"
-    " more my need next no not now of ok okay on one or our out please right see she so some still sure text thanks"
-    " that the their then there these they thing this time to two up us was we well what when where which who will"
-    " with wrong yes you your".split()
-)
-"""Words of which every English sentence of some length has one."""
-_MAX_UNKNOWN: Final = 2
-
-
-def _is_unknown_language(sentence: str) -> bool:
-    """Is it a sentence of a language whose words are not known here? Two words are none."""
-    words = [word.lower() for word in _find_words(sentence)]
-    has_letters = any(not word.isascii() and len(word) > _MAX_UNKNOWN for word in words)
-    return (len(words) > _MAX_UNKNOWN or has_letters) and _ENGLISH.isdisjoint(words)
 
 
 def _measure_indent(line: str) -> int:
@@ -321,68 +300,23 @@ def find_mention_behind(candidate: Candidate, behind: str, *, has_next: bool) ->
     behind = behind[:MAX_BEHIND]
     if candidate.is_required:
         return Mention("the text behind it refuses it") if REFUSALS.search(behind) else None
-    line, newline, rest = behind.partition("\n")
+    line, newline, _ = behind.partition("\n")
     if has_next and not newline and _match_joint(line):
         return None
     words = line.strip()
     if words and not _is_aside(candidate, line):
         return Mention("the sentence goes on behind it")
-    paragraph = re.split(r"\n[ \t]*\n", f"{words}\n{rest}".strip(), maxsplit=1)[0]
+    text = behind.strip()
     is_other_call = not candidate.place.before.strip() and _match_other_call(behind)
-    if not paragraph or is_other_call or (has_next and _is_announcement(_last_sentence(paragraph))):
+    if not text or is_other_call or (has_next and _is_announcement(_last_sentence(text))):
         return None
-    is_remark = len(_find_words(behind)) <= _MAX_REMARK and not behind.lstrip(" \t\r").startswith("\n\n")
-    is_remark = is_remark or match_interjection(f"{behind} ") is not None
-    if not (has_next or is_remark or _find_offer(behind)):
-        return Mention("text follows it")
-    return _judge_paragraph(paragraph, candidate.is_token, is_new_line=not words)
+    if _is_remark(text) or all(map(_is_remark, _list_sentences(text) or [text])):
+        return None
+    return Mention("text follows it")
 
 
-def _judge_paragraph(paragraph: str, is_token: bool, is_new_line: bool) -> Mention | None:
-    """What the text behind a frame says."""
-    first = paragraph.partition("\n")[0] if is_new_line else ""
-    is_letter = paragraph[0].isalnum() or paragraph[0] in "<[(*" or _DECORATION.match(paragraph[0])
-    if not is_letter or not _has_word(paragraph) or _match_rule(first):
-        return Mention("the line behind it is not a sentence")
-    if first and (match_foreign_line(first) or _match_list_item(first) or find_example_label(first)):
-        return Mention("the line behind it is not a sentence")
-    is_continued = is_new_line and paragraph[0].islower() and (not is_token or _match_continuation(paragraph))
-    if is_continued or _match_reference(paragraph) or APOLOGIES.search(paragraph) or find_title(first):
-        return Mention("the text behind it talks about it")
-    kinds = (REFUSALS, SHOWING, REPORTS, PERMISSIONS, SUBJECTS, ABOUT)
-    if any(kind.search(paragraph) for kind in kinds) or _is_unknown_language(paragraph):
-        return Mention("the text behind it talks about it")
-    if _find_title_end(paragraph) or (paragraph.endswith(_QUESTION_MARKS) and not _find_offer(paragraph)):
-        return Mention("the text behind it talks about it")
-    return None
-
-
-_find_title_end = re.compile(r"[:：][ \t*_]*$", re.MULTILINE).search
-_find_offer = re.compile(
-    r"\b(?:would you like to know|anything else|else can i|can i help|help you|here (?:is|are) the results?"
-    r"|(?:i|we)(?:['’]ll| will|['’]m)|let me)\b",
-    re.IGNORECASE,
-).search
-"""What a model says or asks behind a call: what it will do with the result."""
-_MAX_REMARK: Final = 3
-"""So many words straight behind a call are a remark. Models stop after a call: any other text is about it."""
-
-
-_match_reference = re.compile(
-    r"\W*(?:this|that|these|those|the above|above|which|where|replace|change|adapt|adjust|substitute|copy|paste"
-    r"|try|note|remember|make sure|ensure"
-    r"|notice|observe|insert|edit|fill|type|enter|simply|just|say the|tell me|let me know (?:if|whether|when"
-    r"|and)? ?(?:i|you want|that|this|it|to)|as you can see|as (?:shown|seen)|dies|das (?:ist|war"
-    r"|würde)|ceci|cela|c['’]est|esto|eso|questo|это|这|這|これ|それ|이것)\b",
-    re.IGNORECASE,
-).match
-
-
-_match_continuation = re.compile(
-    r"(?:is|was|are|were|would|will|where|which|and|or|but|means?|to|in|with|for|by|as|of|that|if|should|can|could"
-    r"|does|did|has|had"
-    r"|vs|versus|nor|not|then|when|while|because|so|instead|whose|here|there)\b"
-).match
+def _is_remark(sentence: str) -> bool:
+    return any(match(f"{sentence.strip()} ") for match in (match_remark, match_filler, match_outlook))
 
 
 def _is_aside(candidate: Candidate, line: str) -> bool:

@@ -495,7 +495,8 @@ class TextReader:
         if found.end() == len(self._text):
             if not situation.is_end:
                 return False
-            if self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
+            is_html = found[0].lstrip().startswith("</s>") and "<s>" in self._quotes.line_end.rpartition("</s>")[2]
+            if is_html or self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
                 return None
             self._skip(found.end())
             return True
