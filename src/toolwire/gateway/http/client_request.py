@@ -460,7 +460,7 @@ class HttpRequest(ClientRequest):
         queue = connection.write_queue
         pending = queue.pending
         if not pending:  # as in `WriteQueue.add`, which would be one more call for each piece of a stream
-            connection.loop.call_soon(queue.flush_callback)
+            queue.flush_soon()
         pending.append((write, head + data + b"\r\n"))
         return connection.write_blocked is None
 

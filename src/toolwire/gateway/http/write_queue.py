@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 Write = Callable[[bytes], None]
 
@@ -11,17 +12,16 @@ Write = Callable[[bytes], None]
 class WriteQueue:
     """The writes of all connections of a loop, in their order."""
 
-    __slots__ = ("_loop", "flush_callback", "pending")
+    __slots__ = ("flush_soon", "pending")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         self.pending: list[tuple[Write, bytes]] = []
-        """Code that appends the first entry itself must schedule `flush_callback`."""
-        self.flush_callback = self.flush  # each access of a method creates a new object
+        """Code that appends the first entry itself must call `flush_soon`."""
+        self.flush_soon = partial(loop.call_soon, self.flush)
 
     def add(self, write: Write, data: bytes) -> None:
         if not self.pending:
-            self._loop.call_soon(self.flush_callback)
+            self.flush_soon()
         self.pending.append((write, data))
 
     def discard(self, write: Write) -> None:

@@ -45,11 +45,7 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     def add(self, data: bytes, time: float, budget: CaptureBudget) -> None:
         """One more piece of a stream."""
-        self.size += len(data)
-        if self.size + PIECE_SIZE * len(self.pieces) > self.reserved and not self._reserve_more(budget):
-            return
-        self.pieces.append(data)
-        self.times.append(time)
+        self.copy_writes(bool, lambda: time, budget)(data)
 
     def _reserve_more(self, budget: CaptureBudget) -> bool:
         wanted = 2 * self.size + PIECE_SIZE * (2 * len(self.pieces) + 1)  # seldom, though a stream has many pieces
@@ -70,10 +66,15 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
     def copy_writes(
         self, write: Callable[[bytes], bool], clock: Callable[[], float], budget: CaptureBudget
     ) -> Callable[[bytes], bool]:
-        add = self.add
+        """Writes each piece of a stream, and keeps it here as long as the budget allows."""
+        pieces = self.pieces
+        add_piece, add_time = pieces.append, self.times.append
 
         def copy_and_write(data: bytes) -> bool:
-            add(data, clock(), budget)
+            self.size = size = self.size + len(data)
+            if size + PIECE_SIZE * len(pieces) <= self.reserved or self._reserve_more(budget):
+                add_piece(data)
+                add_time(clock())
             return write(data)
 
         return copy_and_write
