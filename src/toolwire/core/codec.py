@@ -13,6 +13,7 @@ from toolwire.core.events import ArgumentsDelta, Event, TextDelta
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
+from toolwire.core.request_members import RequestMembers
 from toolwire.schema import ConvertedSchema
 
 
@@ -499,6 +500,8 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     write_error: Callable[[Failure], ErrorReply]
     make_stream_reader: Callable[[], StreamReader]
     make_stream_writer: Callable[[Ledger, WriteContext], StreamWriter]
+    request_members: RequestMembers = RequestMembers()
+    """The names of the members of its requests, for those who decide by a body that is not translated."""
     peek_request: Callable[[Members], RequestPeek | None] = peek_members
     """What the outermost members of a request say; None if one of them is of another type."""
     count_tools: Callable[[Members], int] = count_tools

@@ -7,6 +7,7 @@ import re
 from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
+from toolwire.protocols.anthropic.members import REQUEST_MEMBERS
 from toolwire.protocols.anthropic.models import (
     MID_SYSTEM_MODELS,
     QUIRKS,
@@ -53,6 +54,7 @@ CODEC = Codec(
     name=NAME,
     constraints=CONSTRAINTS,
     http=HTTP,
+    request_members=REQUEST_MEMBERS,
     read_request=read_request,
     write_request=write_request,
     read_response=read_response,

@@ -7,6 +7,7 @@ import re
 from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
+from toolwire.protocols.gemini.members import REQUEST_MEMBERS
 from toolwire.protocols.gemini.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.gemini.names import NAME
 from toolwire.protocols.gemini.request import read_request, write_request
@@ -40,6 +41,7 @@ CODEC = Codec(
         instructions_key="systemInstruction",
     ),
     http=HTTP,
+    request_members=REQUEST_MEMBERS,
     read_request=read_request,
     write_request=write_request,
     read_response=read_response,

@@ -8,6 +8,7 @@ from toolwire.core.codec import Codec, Constraints
 from toolwire.core.tokens import is_openai_model, openai_max_tools
 from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
+from toolwire.protocols.openai_chat.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_chat.models import QUIRKS, supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
 from toolwire.protocols.openai_chat.request import read_request, write_request
@@ -49,6 +50,7 @@ CODEC = Codec(
     name=NAME,
     constraints=CONSTRAINTS,
     http=HTTP,
+    request_members=REQUEST_MEMBERS,
     read_request=read_request,
     write_request=write_request,
     read_response=read_response,

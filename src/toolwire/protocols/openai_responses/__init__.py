@@ -8,6 +8,7 @@ from toolwire.core.codec import Codec, Constraints
 from toolwire.core.tokens import is_openai_model, openai_max_tools
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
+from toolwire.protocols.openai_responses.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
 from toolwire.protocols.openai_responses.request import peek_request, read_request, write_request
@@ -53,6 +54,7 @@ CODEC = Codec(
         instructions_key="instructions",
     ),
     http=HTTP,
+    request_members=REQUEST_MEMBERS,
     read_request=read_request,
     write_request=write_request,
     read_response=read_response,

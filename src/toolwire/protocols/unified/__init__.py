@@ -5,6 +5,7 @@ import re
 from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.unified.errors import read_error, write_error
 from toolwire.protocols.unified.http import HTTP
+from toolwire.protocols.unified.members import REQUEST_MEMBERS
 from toolwire.protocols.unified.names import ID_LIMIT, NAME, NAME_LIMIT
 from toolwire.protocols.unified.request import read_request, write_request
 from toolwire.protocols.unified.response import read_response, write_response
@@ -31,6 +32,7 @@ CODEC = Codec(
         seal_slots=frozenset({"reasoning", "call", "text"}),
     ),
     http=HTTP,
+    request_members=REQUEST_MEMBERS,
     read_request=read_request,
     write_request=write_request,
     read_response=read_response,
