@@ -332,13 +332,13 @@ def test_a_provider_that_compacts_itself_gets_the_model_s_own_calls(tmp_path: Pa
     ]
     with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n{RENAMED}') as served:
         scene = served.scene("openai-responses", answer(200, encode_json(own).encode()))
-        body = {"model": scene.model, "input": items, "x_new": [1.50]}
+        body = {"model": scene.model, "input": items, "moderation": [1.50]}
         got = ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
     assert (got.status, got.json()) == (200, own)
     (asked,) = scene.asked
     seen = {**call, "name": "weather_of", "arguments": '{"town":"Paris"}'}
     assert asked.target == "/v1/responses/compact"
-    assert asked.json() == {"model": scene.name, "input": [items[0], seen, items[2]], "x_new": [1.5]}
+    assert asked.json() == {"model": scene.name, "input": [items[0], seen, items[2]], "moderation": [1.5]}
 
 
 # --- seals ------------------------------------------------------------------------------------------------------------

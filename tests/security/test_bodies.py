@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
 from toolwire.core.json_values import Malformed
-from toolwire.gateway.exchange.client_body import ClientBody, read_object
-from toolwire.gateway.exchange.inner_keys import check_inner_keys
-from toolwire.gateway.exchange.request_body import check_body_keys
+from toolwire.core.request_members import RequestMembers
+from toolwire.gateway.exchange.client_body import PLAIN_NAMES, ClientBody, check_names, read_object
+from toolwire.gateway.exchange.inner_members import check_inner_members
 from toolwire.protocols import CODECS
 
 
@@ -156,6 +157,9 @@ STEERING: list[tuple[str, Any]] = [
     ("transforms", ["middle-out"]), ("preset", "x"), ("engine", "large"), ("deployment_id", "large"),
     ("extra_body", {"model": "large"}), ("api_base", "http://evil.example"), ("base_url", "http://evil.example"),
     ("custom_llm_provider", "x"), ("MODELS", ["large"]), ("model-id", "large"), ("api_key", "x"),
+    # No list has them: what is not known is not allowed.
+    ("next_years_router", "large"), ("compound", {"models": {"answering_model": "large"}}), ("Temperature", 1),
+    ("speculative", {"model": "large"}), ("safety_model", "large"), ("data_sources", []), ("x", 1),
 ]  # fmt: skip
 
 
@@ -181,8 +185,8 @@ INNER_MODELS: list[tuple[str, dict[str, Any]]] = [
     ("anthropic", {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "claude-large"}]}),
     ("anthropic", {"context_management": {"edits": [{"type": "compact_20260112", "model": "claude-large"}]}}),
     ("openai-chat", {"tools": [{"type": "openrouter:subagent", "parameters": {"model": "gpt-large"}}]}),
-    ("openai-chat", {"compound": {"models": {"answering_model": "gpt-large"}}}),
-    ("openai-chat", {"speculative": {"model_names": ["gpt-small", "gpt-large"]}}),
+    ("openai-chat", {"reasoning": {"models": {"answering_model": "gpt-large"}}}),
+    ("openai-chat", {"chat_template_kwargs": {"model_names": ["gpt-small", "gpt-large"]}}),
     ("gemini", {"generationConfig": {"routingConfig": {"manualMode": {"modelName": "embed-large"}}}}),
     ("gemini", {"generationConfig": {"model": "models/embed-large"}}),
 ]  # fmt: skip
@@ -560,19 +564,25 @@ def test_a_model_twice_inside_of_a_batch_of_embeddings(gate: Guarded, key: str) 
         assert all(b"embed-large" not in one.body for one in arrived)  # what was judged is what is sent
 
 
-KEY_LETTERS = st.sampled_from(["name", "function", "type", "tools", "file_id"])
+JUDGED = [
+    (codec.request_members, name)
+    for codec in CODECS.values()
+    for name in sorted(codec.request_members.judged.names)
+    if name not in codec.request_members.declarations
+]
 
 
-@given(KEY_LETTERS, st.data())
-def test_every_other_spelling_of_a_judged_key_is_found(key: str, data: st.DataObject) -> None:
+@given(st.sampled_from(JUDGED), st.data())
+def test_every_other_spelling_of_a_judged_key_is_found(row: tuple[RequestMembers, str], data: st.DataObject) -> None:
+    members, key = row
     changed = "".join(
         data.draw(st.sampled_from([one, one.upper(), f"{one}_", f"-{one}", chr(ord(one) + 0xFEE0)])) for one in key
     )
-    assume(changed != key)
+    assume(changed not in members.judged.names)
     where = data.draw(st.sampled_from(["tools", "messages", "input", "contents"]))
     with pytest.raises(Malformed):
-        check_inner_keys({where: [{"content": [{changed: 1}]}]})
-    check_inner_keys({where: [{"parameters": {changed: 1}, "arguments": {changed: 1}, key: 1}]})
+        check_inner_members(members, {where: [{"content": [{changed: 1}]}]})
+    check_inner_members(members, {where: [{"parameters": {changed: 1}, "arguments": {changed: 1}, key: 1}]})
 
 
 # --- multipart forms ---
@@ -664,11 +674,11 @@ def test_every_repeated_key_is_found_however_it_is_written(pairs: list[tuple[str
     body = ("{" + ",".join(rows) + "}").encode()
     names = [key for key, _ in pairs]
     is_repeated = len(set(names)) < len(names)
-    assert ("twice" in check_body_keys(names).problem) <= is_repeated
     for codec in CODECS.values():
+        assert ("twice" in check_names(codec.request_members, names).problem) <= is_repeated
         read = read_object(codec, body)
         if isinstance(read, ClientBody) and is_repeated:
-            assert read.keys.problem
+            assert read.names.problem
 
 
 @given(
@@ -694,15 +704,60 @@ def test_what_was_judged_is_what_is_sent_with_stable_bytes(value: Any) -> None:
     assert again.write() == body.write()
 
 
-REAL_KEYS = """model messages tools tool_choice stream stream_options max_tokens metadata system thinking input store
-    include reasoning text prompt_cache_key parallel_tool_calls instructions client_metadata contents systemInstruction
-    generationConfig toolConfig safetySettings betas context_management output_config previous_response_id top_p
-    functions function_call modalities audio prediction logit_bias web_search_options verbosity user n seed stop
-    frequency_penalty presence_penalty response_format logprobs top_logprobs container mcp_servers cache_control speed
-    max_output_tokens max_tool_calls moderation safety_identifier prompt service_tier truncation background conversation
-    labels cachedContent thread""".split()
+@pytest.mark.parametrize("protocol", CODECS)
+@pytest.mark.parametrize("is_forwarded", [False, True])
+def test_no_member_of_a_protocol_is_refused(protocol: str, is_forwarded: bool) -> None:
+    members = CODECS[protocol].request_members
+    known = members.forwarded if is_forwarded else members.outermost
+    others = members.decisive.first_by_other.keys()  # of two spellings only one can be sent
+    assert check_names(members, sorted(known - others), is_forwarded) == PLAIN_NAMES
+    firsts = {first for other, first in members.decisive.first_by_other.items() if other in known}
+    assert check_names(members, sorted(known - firsts), is_forwarded) == PLAIN_NAMES
+    assert is_forwarded or {"tools", CODECS[protocol].constraints.turns_key} <= members.outermost
 
 
-def test_no_key_of_a_protocol_is_refused() -> None:
-    assert check_body_keys(REAL_KEYS).problem == ""
-    assert check_body_keys(REAL_KEYS).steering == ()
+# What agents and SDKs send: Codex, Claude Code, Gemini CLI, and clients of servers that are only compatible with Chat.
+SENT: list[tuple[str, dict[str, Any]]] = [
+    ("openai-responses", {"client_metadata": {"a": "b"}, "include": [], "store": False, "prompt_cache_key": "k"}),
+    ("anthropic", {"metadata": {"user_id": "u"}, "context_management": {"edits": []}, "speed": "standard"}),
+    ("gemini", {"safety_settings": [], "generation_config": {}, "labels": {"a": "b"}}),
+    ("openai-chat", {"top_k": 1, "min_p": 0.1, "guided_json": {}, "enable_thinking": False, "thinking_budget": 1}),
+    ("openai-chat", {"chat_template_kwargs": {"enable_thinking": False}, "repetition_penalty": 1.1}),
+]
+
+
+@pytest.mark.parametrize(("client", "change"), SENT)
+@pytest.mark.parametrize("key", ["ann", "narrow"])
+def test_what_chooses_nothing_passes_with_rules_and_for_a_key_for_some_models(
+    gate: Guarded, key: str, client: str, change: dict[str, Any]
+) -> None:
+    model = SMALL_MODELS[client]
+    body = json.dumps({**request_of(client, model, False), **change}).encode()
+    got = send_raw(gate.port, "POST", path_of(client, model, False), body, as_key(key))
+    assert (got.status, len(gate.take_arrived())) == (200, 1), got
+
+
+FORWARDED_MEMBERS = [
+    ('"purpose":"x"', 200), ('"models":["large"]', 403), ('"next_years_router":1', 403), ('"purpose":"x","purpose":"y"', 400),
+    ('"Model":"large"', 400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("members", "status"), FORWARDED_MEMBERS)
+def test_what_is_forwarded_and_names_no_model_passes_the_same_checks(tmp_path: Path, members: str, status: int) -> None:
+    with guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}") as made:
+        got = send_raw(made.port, "POST", "/v1/uploads", f'{{"filename":"a",{members}}}'.encode(), as_key("narrow"))
+        assert (got.status, len(made.take_arrived())) == (status, int(status == 200)), got
+
+
+PROVIDER_KEY = hashlib.sha256(b"tw-key-of-one-provider-0123456789").hexdigest()
+ONE_PROVIDER = f'[[server.keys]]\nname = "one"\nsha256 = "{PROVIDER_KEY}"\nproviders = ["chat"]\n'
+
+
+def test_a_key_for_some_providers_cannot_choose_others(tmp_path: Path) -> None:
+    headers = {"authorization": "Bearer tw-key-of-one-provider-0123456789"}
+    with guarded(tmp_path, ONE_PROVIDER) as made:
+        for more, status in (({}, 200), ({"top_k": 1}, 200), ({"provider": {"only": ["x"]}}, 403), ({"x": 1}, 403)):
+            body = chat_body("chat/gpt-small", **more)
+            got = send_raw(made.port, "POST", "/v1/chat/completions", body, headers)
+            assert (got.status, len(made.take_arrived())) == (status, int(status == 200)), got

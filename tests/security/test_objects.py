@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, guarded, send_raw
 from toolwire.gateway.features.provider_objects.provider_objects import References, read_references
+from toolwire.protocols import CODECS
 
 GOOGLE = {"x_goog_api_client": "sdk"}
 CLAUDE = {"anthropic_version": "2023-06-01"}
@@ -345,7 +346,7 @@ def test_a_repeated_key_does_not_hide_an_object(owned: Guarded) -> None:
 
 FORWARDED_USES: list[tuple[str, bytes, dict[str, str], tuple[int, ...]]] = [
     ("/v1/vector_stores", b'{"file_ids":["file-A"]}', {}, (403,)),
-    ("/v1/vector_stores", b'{"file_ids":[],"file_ids":["file-A"]}', {}, (403,)),
+    ("/v1/vector_stores", b'{"file_ids":[],"file_ids":["file-A"]}', {}, (400,)),
     ("/v1/vector_stores", b'\xef\xbb\xbf{"file_ids":["file-A"]}', {}, (400,)),
     ("/v1/fine_tuning/jobs", b'{"model":"chat/gpt-small","training_file":"file-A"}', {}, (403,)),
     ("/v1/threads", b'{"messages":[{"role":"user","content":"x","attachments":[{"file_id":"file-A"}]}]}', {}, (403,)),
@@ -395,8 +396,8 @@ def test_arguments_of_a_users_own_tools_are_not_taken_for_objects() -> None:
             }
         ]
     }
-    for one in (body, cited, gemini):
-        assert read_references(lambda one=one: one) == References()
+    for protocol, one in (("anthropic", body), ("openai-responses", cited), ("gemini", gemini)):
+        assert read_references(CODECS[protocol].request_members, lambda one=one: one) == References()
 
 
 # --- other ways to run a gateway ---
@@ -464,4 +465,5 @@ def test_a_file_is_found_at_any_depth(around: Any, depth: int) -> None:
     node: Any = {"type": "input_file", "file_id": "file-A"}
     for _ in range(depth):
         node = {"content": [around, node]}
-    assert "file-A" in read_references(lambda: {"input": [around, node]}).objects  # type: ignore[union-attr]
+    members = CODECS["openai-responses"].request_members
+    assert "file-A" in read_references(members, lambda: {"input": [around, node]}).objects  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -223,18 +224,19 @@ DOUBTFUL_NAMES = [
 
 @pytest.mark.parametrize("name", DOUBTFUL_NAMES, ids=lambda name: repr(name)[:40])
 @pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/embeddings", "/v1/messages", "/v1/responses", "/v1/unified"]
+    ("path", "more"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "store": False}),
+        ("/v1/embeddings", {"input": "Hi"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}),
+        ("/v1/responses", {"input": "Hi", "store": False}),
+        ("/v1/unified", {"messages": [{"role": "user", "content": "Hi"}]}),
+    ],
 )
-def test_a_doubtful_name_of_a_model_is_refused_before_any_lookup(gate: Guarded, path: str, name: str) -> None:
-    body = {
-        "model": name,
-        "messages": [{"role": "user", "content": "Hi"}],
-        "input": "Hi",
-        "max_tokens": 9,
-        "store": False,
-    }
-    if path in ("/v1/messages", "/v1/unified"):
-        del body["input"], body["store"]
+def test_a_doubtful_name_of_a_model_is_refused_before_any_lookup(
+    gate: Guarded, path: str, more: dict[str, Any], name: str
+) -> None:
+    body = {"model": name, **more}
     for key in ("narrow", "ann"):
         got = send_raw(gate.port, "POST", path, json.dumps(body).encode(), as_key(key))
         assert got.status == 400, got

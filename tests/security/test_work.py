@@ -29,8 +29,8 @@ from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
+from toolwire.gateway.exchange.client_body import MAX_VALUES, has_too_many_values
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
-from toolwire.gateway.exchange.request_body import MAX_VALUES, has_too_many_values
 from toolwire.gateway.http.client import Decompressor
 from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size

@@ -20,7 +20,7 @@ from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import client_response_headers
 from toolwire.gateway.exchange.hooks import Refusal
-from toolwire.gateway.exchange.inner_keys import find_unjudged_tools, refuse_inner_models
+from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
 from toolwire.gateway.exchange.stages import ForwardedRequest, Stages
 from toolwire.gateway.features.provider_objects.named_model import NamedModel, read_named_model
 from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
@@ -267,7 +267,7 @@ def _refuse_query(request: ClientRequest) -> Failure | None:
 
 async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failure | None:
     key, router = call.caller.key, call.runtime.router
-    if key is None or not key.is_restricted or named.place not in ("body", "path"):
+    if key is None or not key.is_restricted or not named.body.members:
         return None
     body, has_outer = named.body, named.place == "body" and bool(named.name)
     return await run_by_size(len(body), lambda: refuse_inner_models(router, body, named.name, key, has_outer))
@@ -281,7 +281,7 @@ async def _refuse_unjudged_tools(
     if not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
         return None
     try:
-        found = await run_by_size(len(body), lambda: find_unjudged_tools(body.judge()))
+        found = await run_by_size(len(body), lambda: find_unjudged_tools(body.codec.request_members, body.judge()))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     if found is None:
@@ -298,16 +298,13 @@ def _refuse_endpoint(
     key = call.caller.key
     if provider.forward_auth and not call.caller.provider_credential:
         return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
-    refused = named.refuse_steering(key, bool(call.runtime.policy.rules))
-    if refused is not None:
-        return refused
     if endpoint.runs_models and key is not None and key.is_restricted:
         what = f"the key `{key.name}` is limited to certain models, and this endpoint can use others"
         return Failure("permission", what, 403)
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    return None
+    return named.refuse_names(key, bool(call.runtime.policy.rules))
 
 
 # --- the response ---

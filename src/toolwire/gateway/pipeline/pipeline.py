@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange import error_replies
-from toolwire.gateway.exchange.client_body import read_client_body
+from toolwire.gateway.exchange.client_body import PLAIN_NAMES, read_client_body, refuse_names
 from toolwire.gateway.exchange.gateway_request import (
     Attempt,
     AttemptAnswer,
@@ -33,9 +33,8 @@ from toolwire.gateway.exchange.gateway_request import (
     TranslatedRequest,
 )
 from toolwire.gateway.exchange.hooks import StreamOutput
-from toolwire.gateway.exchange.inner_keys import refuse_inner_models
+from toolwire.gateway.exchange.inner_members import refuse_inner_models
 from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES
-from toolwire.gateway.exchange.request_body import PLAIN_KEYS, refuse_keys
 from toolwire.gateway.exchange.session import find_session, session_header
 from toolwire.gateway.exchange.stages import ExtendedRequest, Stages
 from toolwire.gateway.http.client_request import ClientRequest
@@ -135,8 +134,8 @@ class Pipeline:
         call = replace(call, body=read, model=endpoint.model or peek.model, stream=stream, framing=endpoint.framing)
         record.asked.session = find_session(call)
         record.asked.model = call.model[:MAX_MODEL_NAME]
-        if read.keys is not PLAIN_KEYS and (
-            refused := refuse_keys(read.keys, call.caller.key, bool(self.runtime.policy.rules))
+        if read.names is not PLAIN_NAMES and (
+            refused := refuse_names(read.codec, read.names, call.caller.key, bool(self.runtime.policy.rules))
         ):
             return error_replies.gateway_error(call, refused)
         key = call.caller.key

@@ -22,7 +22,7 @@ from toolwire.gateway.exchange.gateway_request import (
     TranslatedRequest,
     Upstream,
 )
-from toolwire.gateway.exchange.inner_keys import check_inner_keys
+from toolwire.gateway.exchange.inner_members import check_inner_members
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Rule, RuleSubject
@@ -56,7 +56,7 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
     stored: Mapping[str, bytes] = EMPTY_MAPPING
     data, size = call.body.data, len(call.body)
     try:
-        await _check_inner_keys(call, upstream, exchange)
+        await _check_inner_members(call, upstream, exchange)
         exchange.set_request(data, await run_by_size(size, call.body.read_request), call.body.repairs)
         ids = await run_by_size(size, lambda: exchange.memory_keys(data)) if exchange.uses_memory else None
         if ids and call.signature_store is not None:
@@ -92,7 +92,7 @@ async def _describe_images(
         exchange.image_descriptions = await describer.describe_images(call, upstream.image_model, images)
 
 
-async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
+async def _check_inner_members(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
     """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
     rules = exchange.options.policy
     is_judged = bool(rules) or upstream.options.max_output_tokens is not None
@@ -101,7 +101,8 @@ async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: 
 
 
 def _check_body(body: ClientBody, rules: Sequence[Rule]) -> None:
-    check_inner_keys(body.judge(), bool(rules), any(rule.removes_tools for rule in rules))
+    removes_tools = any(rule.removes_tools for rule in rules)
+    check_inner_members(body.codec.request_members, body.judge(), bool(rules), removes_tools)
 
 
 def _refuse_translation(

@@ -19,11 +19,11 @@ from toolwire.core.codec import Codec, RateLimit
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.rate_limits import write_timestamp
+from toolwire.core.request_members import letters_of
 from toolwire.core.tokens import estimate_request_tokens, is_possible
-from toolwire.gateway.exchange.client_body import ClientBody
+from toolwire.gateway.exchange.client_body import ClientBody, list_members
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.method_cache import cache_method
-from toolwire.gateway.exchange.request_body import USUAL_KEYS, letters_of, list_members
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
 from toolwire.gateway.features.limits.reservations import Reservations
 from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, Limit, describe_amount
@@ -520,7 +520,8 @@ def _find_output_keys(codec: Codec) -> _OutputKeys:
     http = codec.http
     names = (http.output_limit_keys, http.answer_count_keys, http.settings_keys)
     limits, counts, settings = (frozenset(map(letters_of, row)) for row in names)
-    others = frozenset(name for name in USUAL_KEYS if letters_of(name) not in limits | counts | settings)
+    known = codec.request_members.outermost | codec.request_members.forwarded
+    others = frozenset(name for name in known if letters_of(name) not in limits | counts | settings)
     return _OutputKeys(limits, counts, settings, others)
 
 

@@ -12,15 +12,19 @@ from msgspec import Struct
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, encode
-from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_object
-from toolwire.gateway.exchange.gateway_request import PassthroughMatch
-from toolwire.gateway.exchange.request_body import (
-    PLAIN_KEYS,
-    CheckedKeys,
-    find_steering_fields,
-    letters_of,
-    refuse_keys,
+from toolwire.core.request_members import letters_of
+from toolwire.gateway.exchange.client_body import (
+    NO_BODY,
+    PLAIN_NAMES,
+    CheckedNames,
+    ClientBody,
+    find_unknown_names,
+    read_modelless_object,
+    read_object,
+    refuse_names,
 )
+from toolwire.gateway.exchange.gateway_request import PassthroughMatch
+from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX
 from toolwire.gateway.settings.config import ClientKey
 
 JSON_TYPE = "application/json"
@@ -34,12 +38,12 @@ class NamedModel(Struct, frozen=True, kw_only=True):
     place: Literal["", "body", "form", "path"] = ""
     body: ClientBody = NO_BODY
     content_type: str = JSON_TYPE
-    keys: CheckedKeys = PLAIN_KEYS
+    names: CheckedNames = PLAIN_NAMES
     value_span: tuple[int, int] = (0, 0)
     """Where a form has the name."""
 
-    def refuse_steering(self, key: ClientKey | None, has_policy: bool) -> Failure | None:
-        return refuse_keys(self.keys, key, has_policy)
+    def refuse_names(self, key: ClientKey | None, has_policy: bool) -> Failure | None:
+        return refuse_names(self.body.codec, self.names, key, has_policy)
 
     def rewrite_body(self, model: str) -> bytes:
         """The body with the provider's name of the model."""
@@ -58,23 +62,34 @@ def read_named_model(codec: Codec, match: PassthroughMatch, content_type: str, d
     place = match.endpoint.model_place
     kind = content_type.partition(";")[0].strip().lower()
     if not place:
-        sent_type = JSON_TYPE if "json" in kind or not kind else content_type
-        return NamedModel(body=ClientBody(codec, data), content_type=sent_type)
+        return _read_without_model(codec, match, kind, content_type, data)
     if place == "form" and kind == "multipart/form-data":
         return _read_form(codec, content_type, data)
-    body = read_object(codec, data)
+    body = read_object(codec, data, is_forwarded=True)
     if isinstance(body, Failure):
         return body
-    if body.keys.problem:
-        return Failure("invalid", body.keys.problem, 400, "", body.keys.key)
+    if body.names.problem:
+        return Failure("invalid", body.names.problem, 400, "", body.names.name)
     if place != "path":
-        return NamedModel(name=body.peek.model, place="body", body=body, keys=body.keys)
+        return NamedModel(name=body.peek.model, place="body", body=body, names=body.names)
     models = _models_in_body(body)
     different = next((name for name in models if _strip_collection(name) != match.model), None)
     if different is not None:
         what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
         return Failure("invalid", what, 400, "", "model")
-    return NamedModel(name=match.model, place="path", body=body, keys=body.keys)
+    return NamedModel(name=match.model, place="path", body=body, names=body.names)
+
+
+def _read_without_model(
+    codec: Codec, match: PassthroughMatch, kind: str, content_type: str, data: bytes
+) -> NamedModel | Failure:
+    """A request to an endpoint for which no model is chosen. Uploads are files, also those of type JSON."""
+    is_json = "json" in kind or not kind
+    sent_type = JSON_TYPE if is_json else content_type
+    if not is_json or not data.strip() or match.path.startswith(UPLOAD_PREFIX):
+        return NamedModel(body=ClientBody(codec, data), content_type=sent_type)
+    body = read_modelless_object(codec, data)
+    return body if isinstance(body, Failure) else NamedModel(body=body, content_type=sent_type, names=body.names)
 
 
 # --- a model in the path, and again in the body (Gemini) ---
@@ -128,6 +143,8 @@ _DISPOSITION = re.compile(
     rb'form-data\s*;\s*name="([^"\\\r\n]*)"(?:\s*;\s*filename="[^"\r\n]*")?(?:\s*;\s*filename\*=[^;"\r\n]*)?',
     re.IGNORECASE,
 )
+_FIELD_END = re.compile(r"[\[.]")
+"""Where the name of a member ends in that of a field, such as `image[0][file_id]`."""
 NOT_A_FORM = "the body is not the multipart form that its content-type says, or it could be read in more than one way"
 
 
@@ -149,16 +166,17 @@ def _read_form(codec: Codec, content_type: str, data: bytes) -> NamedModel | Fai
                 return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
             spans.append((start, end))
     body = ClientBody(codec, data)
+    outer_names = [_FIELD_END.split(name, maxsplit=1)[0] for name in names]
+    fields = find_unknown_names(codec.request_members, outer_names, is_forwarded=True)
     if not spans:
-        return NamedModel(place="form", body=body, content_type=content_type, keys=find_steering_fields(names))
+        return NamedModel(place="form", body=body, content_type=content_type, names=fields)
     start, end = spans[0]
     try:
         name_of_model = data[start:end].decode()
     except UnicodeDecodeError:
         return Failure("invalid", "`model` must be text", 400, "", "model")
-    keys = find_steering_fields(names)
     return NamedModel(
-        name=name_of_model, place="form", body=body, content_type=content_type, keys=keys, value_span=spans[0]
+        name=name_of_model, place="form", body=body, content_type=content_type, names=fields, value_span=spans[0]
     )
 
 

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.core.request_members import ObjectMembers, RequestMembers, letters_of
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
-from toolwire.gateway.exchange.request_body import letters_of
+from toolwire.gateway.exchange.inner_members import walk_objects
 from toolwire.gateway.features.provider_objects.answer_objects import WatchedResponse
 from toolwire.gateway.features.provider_objects.named_model import NOT_A_FORM, read_form_names
 from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX, UploadSessions
@@ -95,7 +96,8 @@ class ProviderObjects:
             call = replace(call, watch_objects=partial(self._watch_response, call))
         if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
             return call
-        found = await run_by_size(len(body), lambda: read_references(body.judge))
+        members = call.client_codec.request_members
+        found = await run_by_size(len(body), lambda: read_references(members, body.judge))
         if isinstance(found, Failure):
             return found if guarded else call
         for provider in dict.fromkeys(guarded):
@@ -117,7 +119,9 @@ class ProviderObjects:
             return None
         if not any(body.find(marker) >= 0 for marker in http.object_markers):
             return None
-        found = await run_by_size(len(body), lambda: read_references(lambda: decode(body, max_bytes=len(body))))
+        members = upstream.codec.request_members
+        read = partial(decode, body, max_bytes=len(body))
+        found = await run_by_size(len(body), lambda: read_references(members, read))
         if isinstance(found, Failure):
             return found
         return await self._refuse_names(call, upstream.provider, found, is_first=True)
@@ -129,10 +133,11 @@ class ProviderObjects:
         if not body.data or not self.guards(provider):
             return None
         if content_type.lower().startswith("multipart/form-data"):
-            return _refuse_form(content_type, body.data)
+            return _refuse_form(call.client_codec.request_members.objects, content_type, body.data)
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
-        found = await run_by_size(len(body), lambda: read_references(body.judge, is_forwarded=True))
+        members = call.client_codec.request_members
+        found = await run_by_size(len(body), lambda: read_references(members, body.judge, is_forwarded=True))
         if isinstance(found, Failure):
             return found
         return await self._refuse_names(call, provider, found, is_first=True)
@@ -194,7 +199,8 @@ class ProviderObjects:
             return provider
         names = object_names(call, match)
         if body.data and "json" in content_type:
-            found = await run_by_size(len(body), lambda: read_references(body.judge, is_forwarded=True))
+            members = call.client_codec.request_members
+            found = await run_by_size(len(body), lambda: read_references(members, body.judge, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
         account = await self._find_account(provider, names) if names else None
         if account is not None:
@@ -285,7 +291,7 @@ def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) ->
         return ()
     file = body.get("file")
     if not call.client_codec.http.objects_have_names:
-        found = [body.get(key) for key in ("id", "output_file_id", "error_file_id", "thread_id")]
+        found = [body.get(key) for key in call.client_codec.request_members.objects.created]
         found += [file.get("id")] if isinstance(file, dict) else []
         return tuple(name for name in found if isinstance(name, str) and name)
     collection = match.path.rpartition("/")[2]
@@ -298,30 +304,7 @@ def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) ->
 # --- names in requests ---
 
 _is_escaped_letter = re.compile(rb"\\u00[4-7]").search
-_OPAQUE_KEYS = frozenset(
-    """arguments args parameters input_schema schema parametersJsonSchema response metadata results""".split()
-)
-"""What a user's own tools take and give, and what a search has found: a `file_id` in it is not used again."""
-_ANSWER_TYPES = ("_citation", "file_path", "_call", "_output", "_result")
-"""How the types of what providers have answered end. The files that they name are not read again."""
-_NAME_KEYS = frozenset(
-    "fileids vectorstoreids cachedcontent filesearchstorename filesearchstorenames datastore ragcorpus".split()
-)
-"""Keys whose value is the name of an object, or a list of names. All keys here are letters in lower case."""
-_FORWARDED_NAME_KEYS = _NAME_KEYS | frozenset(
-    """inputfileid trainingfile validationfile assistantid threadid vectorstoreid uploadid
-    previousinteractionid""".split()
-)
-_FILE_NAME_KEYS = frozenset({"fileName", "file_name"})
-"""Gemini's keys for the file that a store imports. `filename` is what a client calls its own file."""
-_ID_HOLDERS = frozenset("prompt audio voice characters".split())
-"""Keys of what OpenAI names by an `id` inside: stored prompts, spoken answers, custom voices, characters of videos."""
-_FORM_KEYS = _FORWARDED_NAME_KEYS | {"fileid"}
 _FORM_WORD = re.compile(r"[^\[\].]+")
-_GEMINI_FILE = re.compile(
-    r"(?:https?://(?:[^/?#]*googleapis[^?#]*|[^?#]*/v[0-9][a-z0-9]*)/)?(files/[A-Za-z0-9_-]+)/?(?:[:?#].*)?",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 def _has_escaped_letter(body: bytes) -> bool:
@@ -329,86 +312,68 @@ def _has_escaped_letter(body: bytes) -> bool:
     return body.find(b"\\u00") >= 0 and _is_escaped_letter(body) is not None
 
 
-def _refuse_form(content_type: str, body: bytes) -> Failure | None:
+def _refuse_form(members: ObjectMembers, content_type: str, body: bytes) -> Failure | None:
     names = read_form_names(content_type, body)
     if names is None:
         return Failure("invalid", NOT_A_FORM, 400)
-    found = next(
-        (name for name in names if any(letters_of(word) in _FORM_KEYS for word in _FORM_WORD.findall(name))), ""
-    )
+    naming = members.forwarded_names | members.files
+    found = next((name for name in names if any(letters_of(word) in naming for word in _FORM_WORD.findall(name))), "")
     what = f"`{found[:80]}` in a form cannot be checked; send it in a JSON body"
     return Failure("invalid", what, 400, "", found[:80]) if found else None
 
 
-def read_references(read: Callable[[], Json], is_forwarded: bool = False) -> References | Failure:
+def read_references(
+    members: RequestMembers, read: Callable[[], Json], is_forwarded: bool = False
+) -> References | Failure:
     """The objects that a request names, in its messages and in the tools that the provider runs."""
     try:
         whole = read()
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
+    naming = members.objects
     objects: dict[str, None] = {}
     containers: dict[str, None] = {}
     turns: dict[str, None] = {}
-    for key, value, node in _members(whole):
-        form = key if key.isalpha() and key.isascii() and key.islower() else letters_of(key)
-        if form in ("container", "containerid"):
-            container = value.get("id") if isinstance(value, dict) else value
-            if isinstance(container, str) and container not in ("", "auto"):
-                containers[container] = None
-        elif form == "previousmessageid" and isinstance(value, str):
-            turns[value] = None
-        else:
-            names = _FILE_NAME_KEYS if is_forwarded else frozenset()
-            objects |= dict.fromkeys(_names_in_member("fileid" if key in names else form, value, node, is_forwarded))
+    for _, node in walk_objects(members, whole):
+        for key, value in node.items():
+            letters = letters_of(key)
+            if letters in naming.containers:
+                container = value.get("id") if isinstance(value, dict) else value
+                if isinstance(container, str) and container not in ("", "auto"):
+                    containers[container] = None
+            elif letters in naming.turns and isinstance(value, str):
+                turns[value] = None
+            elif is_forwarded and key in naming.forwarded_files and isinstance(value, str):
+                objects |= dict.fromkeys(filter(None, [_name_in_uri(naming, value) or value]))
+            else:
+                objects |= dict.fromkeys(_names_in_member(naming, letters, value, node, is_forwarded))
     return References(tuple(objects), tuple(containers), tuple(turns))
 
 
-def _members(root: Json) -> Iterator[tuple[str, Json, Object]]:
-    """All members of all objects that may name an object of the provider."""
-    pending: list[Json] = [root]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, list):
-            pending += node
-        elif isinstance(node, dict):
-            for key, value in node.items():
-                yield key, value, node
-                is_opaque = key in _OPAQUE_KEYS or (key == "input" and isinstance(value, dict))
-                is_opaque = is_opaque and "instances" not in node  # Vertex: `parameters` can name a bucket
-                if not is_opaque and isinstance(value, (dict, list)):
-                    pending.append(value)
-
-
-def _names_in_member(form: str, value: Json, node: Object, is_forwarded: bool) -> Iterator[str]:
-    """The names in one member; `form` is the letters of its key."""
-    if form in (_FORWARDED_NAME_KEYS if is_forwarded else _NAME_KEYS):
+def _names_in_member(
+    naming: ObjectMembers, letters: str, value: Json, node: Object, is_forwarded: bool
+) -> Iterator[str]:
+    """The names in one member, by the letters of its key."""
+    kind = str(node.get("type"))
+    if letters in (naming.forwarded_names if is_forwarded else naming.names):
         names = value if isinstance(value, list) else [value]
         yield from (name for name in names if isinstance(name, str) and name)
-    elif form in _ID_HOLDERS:
+    elif letters in naming.id_holders:
         holders = value if isinstance(value, list) else [value]
         ids = (holder.get("id") for holder in holders if isinstance(holder, dict))
         yield from (id for id in ids if isinstance(id, str) and id)
     elif not isinstance(value, str) or not value:
         return
-    elif form == "fileid":
-        kind = node.get("type")
-        if is_forwarded or not (isinstance(kind, str) and kind.endswith(_ANSWER_TYPES)):
-            yield _name_in_uri(value) or value
-    elif form == "skillid":
-        if value.startswith("skill_"):  # others are the vendors' own
-            yield value
-    elif form == "fileuri" or (is_forwarded and form.endswith("uri")):
-        yield from filter(None, [_name_in_uri(value)])
-    elif form == "id" and node.get("type") == "image_generation_call" and not node.get("result"):
-        yield value  # OpenAI takes the image that it has stored
+    elif letters in naming.files:
+        if is_forwarded or not kind.endswith(naming.answer_types):
+            yield _name_in_uri(naming, value) or value
+    elif letters in naming.prefixes:
+        yield from (name for name in [value] if name.startswith(naming.prefixes[letters]))
+    elif letters in naming.uris or (is_forwarded and letters.endswith("uri")):
+        yield from filter(None, [_name_in_uri(naming, value)])
+    elif letters == "id" and kind in naming.stored_items and not node.get(naming.stored_items[kind]):
+        yield value
 
 
-def _name_in_uri(value: str) -> str:
-    """The name of the object that a URI is about: a file at Google, or one in a bucket of the account. "" for a page of
-    the web and for data."""
-    text = unquote(value.strip())
-    scheme = text[:8].lower()
-    found = _GEMINI_FILE.fullmatch(text)
-    if found is not None:
-        return found[1]
-    return text if scheme.startswith("gs:") or ("://" not in text and not scheme.startswith("data:")) else ""
+def _name_in_uri(naming: ObjectMembers, uri: str) -> str:
+    return naming.name_in_uri(unquote(uri.strip()))

@@ -16,8 +16,8 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.client_body import refuse_names
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
-from toolwire.gateway.exchange.request_body import refuse_keys
 from toolwire.gateway.exchange.stages import RequestRunner
 from toolwire.gateway.features.responses.background import (
     BackgroundJobs,
@@ -147,7 +147,9 @@ class OperationContext(Struct, eq=False):
         if isinstance(read, Failure):
             raise self.refusal(read)
         self.call = replace(read, id_seed=secrets.token_hex(12))
-        refused = refuse_keys(self.call.body.keys, self.call.caller.key, bool(self.call.runtime.policy.rules))
+        call = self.call
+        has_rules = bool(call.runtime.policy.rules)
+        refused = refuse_names(call.client_codec, call.body.names, call.caller.key, has_rules)
         if refused is not None:
             raise self.refusal(refused)
 
