@@ -277,20 +277,33 @@ def test_the_extra_cost_of_rounds_is_unknown_if_that_of_one_is() -> None:
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_watch, "MAX_SESSIONS", 10)
-    monkeypatch.setattr(cache_watch, "MAX_DIGESTS", 200)
-    monkeypatch.setattr(cache_watch, "MAX_LONG_TEXTS", 5)
+    monkeypatch.setattr(cache_watch, "MAX_BYTES", 200_000)
     watch = CacheWatch()
     for number in range(50):
         session = Session(watch=watch, session=str(number))
         for branch in range(10):
             session.send(body_in("anthropic", f"{branch} {number}", "Two", "Three"), FIRST)
-        (kept,) = [one for name, one in watch._sessions.items() if name == str(number)]
-        assert len(kept.prompts) <= cache_watch.MAX_PROMPTS
-        assert len(watch._sessions) <= 10
-        assert len(watch._blocks) <= 5
-        counted = sum(len(prompt.digests) for one in watch._sessions.values() for prompt in one.prompts)
-        assert counted == watch._digest_count
-        assert counted <= 200 or len(watch._sessions) == 1
+        assert watch.kept_bytes <= 200_000
+
+
+def test_of_a_session_only_some_prompts_are_kept() -> None:
+    session = Session()
+    bodies = [body_in("anthropic", f"{branch} a", f"{branch} b") for branch in range(cache_watch.MAX_PROMPTS + 3)]
+    for body in bodies:
+        session.send(body, FIRST)
+    assert session.watch.kept_bytes == sum(map(len, bodies[3:]))
+
+
+def test_what_the_provider_has_found_in_its_cache_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents send long prompts again with every turn: they are read only if something is missing."""
+    session = Session()
+    session.send(body_in("anthropic", "One"), FIRST)
+    split: list[bytes] = []
+    monkeypatch.setattr(cache_watch, "split_prompt", lambda body, protocol: split.append(body))
+    report = session.send(body_in("anthropic", "One", "Two", "Three"), HIT)[0].cache
+    assert report is not None
+    assert (report.expected, report.read, report.missed) == (5000, 5000, 0)
+    assert split == []
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)

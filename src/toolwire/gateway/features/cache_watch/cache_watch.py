@@ -1,13 +1,13 @@
 """Watches the prompt cache: what each turn of a session read from it, against what the unchanged prefix should have
 given; and where a prefix broke.
 
-Of each prompt only digests of its pieces are kept, and of all sessions only the last ones, so that the memory is
-bounded. Short prompts are not looked at: no provider caches them.
+The last prompts of the last sessions stay in memory, as they were sent, up to a number of bytes. They are read and
+compared only if the provider has read less from its cache than the turn before makes possible. Short prompts are not
+looked at: no provider caches them.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -20,7 +20,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.gateway.features.cache_watch.cache_prefix import (
     CacheCause,
     Prompt,
-    PromptShape,
+    common_length,
     compared_form,
     describe_other_maker,
     first_difference,
@@ -43,32 +43,29 @@ CACHE_SECONDS = 300.0
 MAX_SESSIONS = 4096
 MAX_PROMPTS = 6
 """Prompts of one session: those of sub-agents, and side requests."""
-MAX_DIGESTS = 1_000_000
-"""Pieces of all prompts that are kept, at 8 bytes each."""
-MAX_LONG_TEXTS = 512
-BLOCK = 64
-"""Bytes of the blocks in which the long texts at the start of a prompt are compared."""
-MAX_BLOCKS = 4096
-MARGIN = 16
-EXCERPT = BLOCK + 2 * MARGIN
-"""Bytes of the prompt that a report shows: the block in which the difference is, and a margin around it."""
+MAX_BYTES = 32 * 1024 * 1024
+"""Bytes of all prompts that are kept."""
+EXPECTED_SHARE = 0.9
+"""A provider that reads this part of the prompt before, or more, has found the same prefix: they cache in blocks."""
+MARGIN = 48
+EXCERPT = 2 * MARGIN
+"""Characters of the prompt that a report shows: some before and behind the place where the difference begins."""
 
 
 class _KnownPrompt(Struct, eq=False):
-    """A prompt of which only digests are kept."""
+    """A prompt of a session."""
 
     maker: tuple[str, str, str]
     """Provider, account and model."""
-    shape: PromptShape
-    digests: array[int]
+    protocol: str
+    body: bytes
     at: float
     """When it was sent, in seconds since 1970."""
     tokens: int | None
     """The provider's count of all its tokens; None if it is unknown."""
 
-    @property
-    def turns(self) -> array[int]:
-        return self.digests[self.shape.first_turn :]
+    def split(self) -> Prompt | None:
+        return split_prompt(self.body, self.protocol)
 
 
 class _Session(Struct, eq=False):
@@ -102,10 +99,8 @@ class CacheWatch:
     def __init__(self) -> None:
         self._providers: Mapping[str, Provider] = EMPTY_MAPPING
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._digest_count = 0
+        self._kept_bytes = 0
         self._broken: list[tuple[ExchangeRecord, CacheReport]] = []
-        self._blocks: OrderedDict[int, array[int]] = OrderedDict()
-        """The blocks of long texts (instructions, first turns), by the digest of the text."""
 
     def configure(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers
@@ -126,10 +121,7 @@ class CacheWatch:
         """Compare the prompts of an exchange that has ended with those before, and set its report."""
         session = self._sessions.get(record.asked.session) or _Session()
         for one in sent:
-            prompt = split_prompt(one.body, one.protocol)
-            if prompt is None or not prompt.shape.turns:
-                continue
-            report = self._compare(session, self._digest(one, prompt, record.started_at), prompt, one)
+            report = self._compare(session, one, record.started_at)
             if report is not None:
                 record.cache = report if record.cache is None else _join_reports(record.cache, report)
         if not session.prompts:
@@ -146,62 +138,39 @@ class CacheWatch:
         broken, self._broken = self._broken, []
         return broken
 
-    def _digest(self, sent: SentPrompt, prompt: Prompt, at: float) -> _KnownPrompt:
-        forms = [*map(compared_form, prompt.pieces)]
-        digests = array("q", map(hash, forms))
-        for number in _long_texts(prompt.shape):
-            self._keep_blocks(digests[number], forms[number])
+    def _compare(self, session: _Session, sent: SentPrompt, at: float) -> CacheReport | None:
+        """What the cache gave for a prompt; None if there is none to compare it with."""
         call = sent.call
         usage = None if call.is_estimated else call.usage
         tokens = usage.input if usage is not None else None
-        return _KnownPrompt((call.provider, call.account, call.model), prompt.shape, digests, at, tokens)
-
-    def _compare(self, session: _Session, new: _KnownPrompt, prompt: Prompt, sent: SentPrompt) -> CacheReport | None:
-        """What the cache gave for a prompt; None if there is none to compare it with."""
-        old = _find_continued(session.prompts, new)
-        if old is not None and old.maker == new.maker:
-            self._forget(session, old)
-        elif len(session.prompts) >= MAX_PROMPTS:
-            self._forget(session, session.prompts[0])
-        session.prompts.append(new)
-        self._digest_count += len(new.digests)
-        usage = None if sent.call.is_estimated else sent.call.usage
-        if old is None or usage is None or old.tokens is None or old.tokens < MIN_TOKENS:
+        new = _KnownPrompt((call.provider, call.account, call.model), sent.protocol, sent.body, at, tokens)
+        read = 0 if usage is None else usage.cache_read or 0
+        old = _find_cached(session.prompts, new, read)
+        if old is not None and usage is not None and old.tokens is not None:
+            self._keep(session, new, old)
+            return CacheReport(old.tokens, read, usage.cache_write or 0) if old.tokens >= MIN_TOKENS else None
+        found = _find_continued(session.prompts, new)
+        if found is None:
+            if (prompt := new.split()) is not None and prompt.shape.turns:
+                self._keep(session, new)
+            return None
+        old, before, after = found
+        self._keep(session, new, old if old.maker == new.maker else None)
+        if usage is None or old.tokens is None or old.tokens < MIN_TOKENS:
             return None
         if usage.cache_read is None and usage.cache_write is None:
             return None  # the provider says nothing of a cache
-        read = usage.cache_read or 0
         report = CacheReport(old.tokens, read, usage.cache_write or 0)
-        found = self._find_break(old, new, prompt)
-        if found is not None:
-            report.cause, report.reason, report.place, report.excerpt = found
+        broken = _find_break(old, new, before, after)
+        if broken is not None:
+            report.cause, report.reason, report.place, report.excerpt = broken
         elif read >= old.tokens / 2:
             return report
         else:
-            is_old = new.at - old.at > CACHE_SECONDS
-            report.cause = "expired" if is_old else "unknown"
+            report.cause = "expired" if new.at - old.at > CACHE_SECONDS else "unknown"
         report.missed = max(0, old.tokens - read)
         report.cost = self._extra_cost(new, usage, report.missed)
         return report
-
-    def _find_break(
-        self, old: _KnownPrompt, new: _KnownPrompt, prompt: Prompt
-    ) -> tuple[CacheCause, str, str, str] | None:
-        """Cause, sentence, place and excerpt of the first difference; None if there is none."""
-        other = describe_other_maker(old.maker, new.maker)
-        if other is not None:
-            return *other, "/model", ""
-        number = first_difference(old.digests, new.digests)
-        if number is None:
-            return None
-        is_there = number < len(new.digests)
-        form = compared_form(prompt.pieces[number]) if is_there else b""
-        at = max(0, self._find_block(old.digests[number], new.digests[number]) - MARGIN) if is_there else 0
-        around = form[at : at + EXCERPT].decode("utf-8", "ignore")
-        cause, reason = guess_cause(old.shape, new.shape, number, around)
-        excerpt = _whole_words(around, is_cut_before=at > 0, is_cut_after=at + EXCERPT < len(form))
-        place = new.shape.place(number) if is_there else old.shape.place(number)
-        return cause, reason, place, excerpt
 
     def _extra_cost(self, new: _KnownPrompt, usage: Usage, missed: int) -> Decimal | None:
         """What the missed tokens cost more than if they had been read from the cache."""
@@ -216,44 +185,77 @@ class CacheWatch:
 
     # --- what is kept ---
 
-    def _keep_blocks(self, digest: int, form: bytes) -> None:
-        if digest in self._blocks:
-            self._blocks.move_to_end(digest)
-            return
-        cut = form[: BLOCK * MAX_BLOCKS]
-        self._blocks[digest] = array("q", (hash(cut[at : at + BLOCK]) for at in range(0, len(cut), BLOCK)))
-        if len(self._blocks) > MAX_LONG_TEXTS:
-            self._blocks.popitem(last=False)
-
-    def _find_block(self, old: int, new: int) -> int:
-        """Where two texts begin to differ, to a block; 0 if that is not known."""
-        before, after = self._blocks.get(old), self._blocks.get(new)
-        if before is None or after is None:
-            return 0
-        number = first_difference(before, after)
-        return BLOCK * (len(before) if number is None else number)
-
-    def _forget(self, session: _Session, prompt: _KnownPrompt) -> None:
-        session.prompts.remove(prompt)
-        self._digest_count -= len(prompt.digests)
+    def _keep(self, session: _Session, new: _KnownPrompt, replaced: _KnownPrompt | None = None) -> None:
+        """Keep a prompt, in place of the one that it continues."""
+        if replaced is None and len(session.prompts) >= MAX_PROMPTS:
+            replaced = session.prompts[0]
+        if replaced is not None:
+            session.prompts.remove(replaced)
+            self._kept_bytes -= len(replaced.body)
+        session.prompts.append(new)
+        self._kept_bytes += len(new.body)
 
     def _drop_oldest(self) -> None:
-        while len(self._sessions) > MAX_SESSIONS or (self._digest_count > MAX_DIGESTS and len(self._sessions) > 1):
+        while len(self._sessions) > MAX_SESSIONS or (self._kept_bytes > MAX_BYTES and len(self._sessions) > 1):
             _, dropped = self._sessions.popitem(last=False)
-            self._digest_count -= sum(len(prompt.digests) for prompt in dropped.prompts)
+            self._kept_bytes -= sum(len(prompt.body) for prompt in dropped.prompts)
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
 
 
-def _find_continued(prompts: Sequence[_KnownPrompt], new: _KnownPrompt) -> _KnownPrompt | None:
-    """The prompt that a new one continues: one of the same model and account if there is one, because it is in their
-    cache; the one with which it has the most in common, and of these the newest."""
+def _find_cached(prompts: Sequence[_KnownPrompt], new: _KnownPrompt, read: int) -> _KnownPrompt | None:
+    """The prompt before this one, if the provider has found it in its cache: the longest one that it can continue."""
+    if not read or new.tokens is None:
+        return None
+    known = [old for old in prompts if old.maker == new.maker and old.tokens is not None and old.tokens <= new.tokens]
+    old = max(known, key=lambda one: one.tokens or 0, default=None)
+    return old if old is not None and read >= EXPECTED_SHARE * (old.tokens or 0) else None
 
-    def rank(old: _KnownPrompt) -> tuple[bool, int]:
-        different = first_difference(old.digests, new.digests)
-        return old.maker == new.maker, len(old.digests) if different is None else different
 
-    turns = new.turns
-    earlier = [old for old in reversed(prompts) if is_continued(old.turns, turns)]
-    return max(earlier, key=rank, default=None)
+def _find_continued(prompts: Sequence[_KnownPrompt], new: _KnownPrompt) -> tuple[_KnownPrompt, Prompt, Prompt] | None:
+    """The prompt that a new one continues, and both in pieces: one of the same model and account if there is one,
+    because it is in their cache; the one with which it has the most in common, and of these the newest."""
+    after = new.split() if prompts else None
+    if after is None or not after.shape.turns:
+        return None
+    forms = [*map(compared_form, after.pieces)]
+    best: tuple[tuple[bool, int], _KnownPrompt, Prompt] | None = None
+    for old in reversed(prompts):
+        before = old.split()
+        if before is None:
+            continue
+        old_forms = [*map(compared_form, before.pieces)]
+        if not is_continued(old_forms[before.shape.first_turn :], forms[after.shape.first_turn :]):
+            continue
+        different = first_difference(old_forms, forms)
+        rank = old.maker == new.maker, len(old_forms) if different is None else different
+        if best is None or rank > best[0]:
+            best = rank, old, before
+    return None if best is None else (best[1], best[2], after)
+
+
+def _find_break(
+    old: _KnownPrompt, new: _KnownPrompt, before: Prompt, after: Prompt
+) -> tuple[CacheCause, str, str, str] | None:
+    """Cause, sentence, place and excerpt of the first difference; None if there is none."""
+    other = describe_other_maker(old.maker, new.maker)
+    if other is not None:
+        return *other, "/model", ""
+    forms = [*map(compared_form, after.pieces)]
+    number = first_difference([*map(compared_form, before.pieces)], forms)
+    if number is None:
+        return None
+    is_there = number < len(forms)
+    text = forms[number].decode("utf-8", "ignore") if is_there else ""
+    earlier = compared_form(before.pieces[number]).decode("utf-8", "ignore")
+    at = max(0, common_length(earlier, text) - MARGIN)
+    around = text[at : at + EXCERPT]
+    cause, reason = guess_cause(before.shape, after.shape, number, around)
+    excerpt = _whole_words(around, is_cut_before=at > 0, is_cut_after=at + EXCERPT < len(text))
+    place = after.shape.place(number) if is_there else before.shape.place(number)
+    return cause, reason, place, excerpt
 
 
 def _whole_words(text: str, is_cut_before: bool, is_cut_after: bool) -> str:
@@ -261,12 +263,6 @@ def _whole_words(text: str, is_cut_before: bool, is_cut_after: bool) -> str:
     if is_cut_before:
         text = text.partition(" ")[2]
     return text.rpartition(" ")[0] if is_cut_after else text
-
-
-def _long_texts(shape: PromptShape) -> range:
-    """The pieces in which a time or an id is most often: the instructions, and the first two turns."""
-    first = len(shape.tool_names)
-    return range(first, shape.first_turn + min(2, shape.turns))
 
 
 def _join_reports(first: CacheReport, second: CacheReport) -> CacheReport:
