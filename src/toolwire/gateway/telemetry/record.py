@@ -36,30 +36,42 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
     pieces: list[bytes] = []
     times: list[float] = []
     """When each piece of a stream came; a whole body has none."""
-    size: int = 0
-    """Of the whole body, also if it is cut."""
+    dropped: int = 0
+    """Bytes that came and are not kept."""
     is_cut: bool = False
     reserved: int = 0
     """Bytes of the budget that a stream has taken. A whole body is in memory anyway while its request runs: it counts
     when that has ended."""
+    free: int = 0
+    """How many of these are left."""
+
+    @property
+    def size(self) -> int:
+        """Of the whole body, also if it is cut. Added up when somebody looks: a stream has many pieces."""
+        return self.dropped + sum(map(len, self.pieces))
 
     def add(self, data: bytes, time: float, budget: CaptureBudget) -> None:
         """One more piece of a stream."""
         self.copy_writes(bool, lambda: time, budget)(data)
 
-    def _reserve_more(self, budget: CaptureBudget) -> bool:
-        wanted = 2 * self.size + PIECE_SIZE * (2 * len(self.pieces) + 1)  # seldom, though a stream has many pieces
-        if self.is_cut or self.size > MAX_CAPTURED or not budget.take(wanted - self.reserved):
+    def _reserve_more(self, data: bytes, budget: CaptureBudget) -> bool:
+        size, count = self.size + len(data), len(self.pieces) + 1
+        more = 2 * (size + PIECE_SIZE * count) - self.reserved  # seldom, though a stream has many pieces
+        if self.is_cut or size > MAX_CAPTURED or not budget.take(more):
             self.is_cut = True
-            return False
-        self.reserved = wanted
-        return not self.is_cut  # taking it may have removed this very exchange
+        else:
+            self.reserved += more
+            self.free = self.reserved - size - PIECE_SIZE * count
+        if self.is_cut:  # taking it may have removed this very exchange
+            self.dropped += len(data)
+            self.free = 0
+        return not self.is_cut
 
     def add_whole(self, data: bytes) -> None:
         """A whole body, or the rest of one."""
-        self.size += len(data)
-        if self.is_cut or self.size > MAX_CAPTURED:
+        if self.is_cut or len(data) > MAX_CAPTURED or (self.pieces and self.size + len(data) > MAX_CAPTURED):
             self.is_cut = True
+            self.dropped += len(data)
         else:
             self.pieces.append(data)
 
@@ -67,12 +79,11 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
         self, write: Callable[[bytes], bool], clock: Callable[[], float], budget: CaptureBudget
     ) -> Callable[[bytes], bool]:
         """Writes each piece of a stream, and keeps it here as long as the budget allows."""
-        pieces = self.pieces
-        add_piece, add_time = pieces.append, self.times.append
+        add_piece, add_time = self.pieces.append, self.times.append
 
         def copy_and_write(data: bytes) -> bool:
-            self.size = size = self.size + len(data)
-            if size + PIECE_SIZE * len(pieces) <= self.reserved or self._reserve_more(budget):
+            self.free -= len(data) + PIECE_SIZE
+            if self.free >= 0 or self._reserve_more(data, budget):
                 add_piece(data)
                 add_time(clock())
             return write(data)
@@ -86,7 +97,8 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
     def discard(self) -> int:
         """Forget the data, and capture no more. Returns the bytes that were reserved for it."""
         released, self.reserved = self.reserved, 0
-        self.is_cut = True
+        self.is_cut, self.free = True, 0
+        self.dropped = self.size
         self.pieces.clear()
         self.times.clear()
         return released
