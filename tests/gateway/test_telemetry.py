@@ -190,7 +190,6 @@ FORGED = 'x\n{"time":"now","event":"exchange","status":200}\r\x1b[2J\u2028\u202e
         "upstream_request_id",
         "key_name",
         "method",
-        "note",
     ],
 )
 def test_no_line_can_be_forged(field: str, form: str) -> None:
@@ -246,7 +245,7 @@ def test_keys_are_known_by_their_shape(key: str) -> None:
         f"Incorrect API key provided: {REDACTED}.",
         f"Incorrect API key provided: {REDACTED}",
     }
-    assert key not in written(exchange(note=f"said: {key}"))
+    assert key not in written(exchange(message=f"said: {key}"))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +268,7 @@ def test_credentials_are_hidden_and_words_are_not(text: str, shown: str) -> None
 def test_configured_keys_are_hidden_wherever_they_stand() -> None:
     secret = 'quoted"secret-of-a-provider'
     for form in ("json", "text"):
-        line = written(exchange(note=f"it is {secret}", requested_model=secret), form, secrets=(secret,))
+        line = written(exchange(message=f"it is {secret}", requested_model=secret), form, secrets=(secret,))
         assert "secret-of-a-provider" not in line
 
 
@@ -291,7 +290,7 @@ def test_what_a_client_calls_its_key_hides_nothing_but_itself(key: str, form: st
     lines: list[str] = []
     log = Log(form, lines.append)
     note = f'it sent {key}, the \\ and a " with it'
-    own, other = exchange(key_name="laptop-of-bob", secrets=(key,), note=note), exchange(note=note)
+    own, other = exchange(key_name="laptop-of-bob", secrets=(key,), message=note), exchange(message=note)
     log.log_exchanges([other, own, other])
     log.log_exchanges([other])
     first, middle, last = lines[0].splitlines()
@@ -300,7 +299,7 @@ def test_what_a_client_calls_its_key_hides_nothing_but_itself(key: str, form: st
     if form == "json":
         shown, plain = json.loads(middle), json.loads(first)
         assert shown == {
-            **plain, "key_name": "laptop-of-bob", "note": f"it sent {REDACTED}, the \\ and a \" with it",
+            **plain, "key_name": "laptop-of-bob", "message": f"it sent {REDACTED}, the \\ and a \" with it",
         }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def exchange(**changes: object) -> ExchangeRecord:
         "losses": ("dropped-field",),
         "request_body": b"hush",
         "response_body": b"hush",
-        "note": "hush",
+        "message": "hush",
     }
     return make_record(**(told | changes))
 

@@ -213,7 +213,7 @@ def _written(form: str, **fields: object) -> str:
     lines: list[str] = []
     telemetry = Telemetry(ServerSettings(log_format=form, log_bodies=True), lines.append)  # type: ignore[arg-type]
     telemetry.finish_exchange(telemetry.start_exchange(make_record(**fields)), 1.0)
-    telemetry.log_event("store_unavailable", level="error", message=str(fields["note"]))
+    telemetry.log_event("store_unavailable", level="error", message=str(fields["message"]))
     telemetry.close()
     return "".join(lines)
 
@@ -224,7 +224,7 @@ def test_no_line_shows_it(log_format: str, form: str, name: str, value: str) -> 
     text = FORMS[form](name, value)
     line = _written(
         log_format,
-        note=text,
+        message=text,
         path=f"/v1/{text}",
         user_agent=text,
         requested_model=text,

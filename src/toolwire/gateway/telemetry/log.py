@@ -119,7 +119,6 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     upstream_request_id: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
-    note: str = ""
     tool_calls: Sequence[tuple[str, str]] = ()
     """The tools that the answer calls: the client's name, and the provider's."""
     message: str = ""
@@ -204,8 +203,6 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.tool_calls = [(safe_name(client), safe_name(provider)) for client, provider in calls]
     if record.message:
         line.message = printable_text(redact_start(record.message), 500)
-    if record.note:
-        line.note = printable_text(redact_start(record.note), 500)
     if bodies:
         line.request = redact_body(record.traffic.request_body)
         line.response = redact_body(record.traffic.response_body)

@@ -439,7 +439,6 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """The kind of failure, one of `ir.FAILURES`, also if it happened in the middle of a stream."""
     message: str = ""
     """The sentence about it that the client got."""
-    note: str = ""
     client_disconnected: bool = False
     first_byte: float = 0.0
     """When the first byte of the answer was sent to the client; 0 for never."""
@@ -456,14 +455,14 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
         """Remove the client's keys from the texts of the record, before anybody sees them. What was captured is cleaned
         where it is shown."""
         asked, answer, model = self.asked, self.answer, self.upstream.model
-        texts = f"{asked.model}\n{model}\n{self.message}\n{self.note}\n{answer.tool_calls}"
+        texts = f"{asked.model}\n{model}\n{self.message}\n{answer.tool_calls}"
         secrets = self.client.secrets
         if hide_secrets(texts, secrets) == texts:
             return
         hide = partial(hide_secrets, secrets=secrets)
         asked.model = hide(asked.model)
         self.upstream = msgspec.structs.replace(self.upstream, model=hide(model))
-        self.message, self.note = hide(self.message), hide(self.note)
+        self.message = hide(self.message)
         answer.tool_calls = tuple((hide(client), hide(provider)) for client, provider in answer.tool_calls)
         for call in self.costs.calls:
             call.model = hide(call.model)

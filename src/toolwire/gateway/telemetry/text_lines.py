@@ -291,7 +291,6 @@ def _detail_forms(record: ExchangeRecord, is_whole: bool) -> Forms:
             ("passthrough", record.is_passthrough),
             ("request_id", printable_text(record.request_id)),
             ("upstream_request_id", printable_text(record.answer.request_id)),
-            ("note", printable_text(redact_start(record.note), 500)),
         ]
     text = write_pairs(pairs).removeprefix("  ")
     return [((text, "dim"),), ()] if text else []
