@@ -9,6 +9,8 @@ import pytest
 
 from material import HERE
 from tool_formats.reading import Outcome, every_split, join_blanks, offer_tools, read_pieces, sum_up
+from tool_formats.test_formats import FOUND
+from tool_formats.test_tag_formats import CALLS
 from toolwire.tool_formats.families import ALIASES, FAMILIES
 from toolwire.tool_formats.formats import FORMATS
 
@@ -48,6 +50,12 @@ def _is_expected(found: Outcome, sample: Any) -> bool:
 def test_every_dialect_is_a_format() -> None:
     assert {sample["dialect"] for sample in SAMPLES} <= {"none", *ALIASES, *(row.name for row in FORMATS)}
     assert {name for _, names in FAMILIES for name in names} <= {*ALIASES, *(row.name for row in FORMATS)}
+
+
+@needs_samples
+def test_every_format_has_samples() -> None:
+    sampled = {sample["dialect"] for sample in SAMPLES} | {row[0] for row in FOUND} | {*CALLS}
+    assert {row.name for row in FORMATS} - sampled == set()
 
 
 @needs_samples

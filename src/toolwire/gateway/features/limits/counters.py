@@ -8,7 +8,7 @@ clock of the store, so that gateways whose clocks differ agree on them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
@@ -18,7 +18,8 @@ from toolwire.gateway.store.store import StoreDown
 
 Unit: TypeAlias = Literal["minute", "hour", "day", "month", "none"]
 """How long a counter counts. `none` is for requests at the same time, which have no window."""
-UNIT_SECONDS: dict[str, int] = {"minute": 60, "hour": 3600, "day": 86400}
+UNIT_SECONDS: Mapping[Unit, int] = {"minute": 60, "hour": 3600, "day": 86400}
+"""The units whose windows all have the same length."""
 NO_END = 253_402_300_799
 """The end of a window without one: the last second of the year 9999."""
 KEPT_SECONDS = 900
@@ -26,7 +27,7 @@ KEPT_SECONDS = 900
 tried for less time than this."""
 
 
-def find_window(unit: str, now: float) -> tuple[int, int]:
+def find_window(unit: Unit, now: float) -> tuple[int, int]:
     """The start and the end of the current window, in seconds since 1970."""
     if unit == "none":
         return 0, NO_END

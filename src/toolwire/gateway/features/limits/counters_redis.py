@@ -25,6 +25,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from toolwire.gateway.features.limits.counters import (
     KEPT_SECONDS,
     NO_END,
+    UNIT_SECONDS,
     Charge,
     CounterState,
     CounterUse,
@@ -88,7 +89,7 @@ local function day_of_month(days)
     local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
     return of_year - math.floor((153 * math.floor((5 * of_year + 2) / 153) + 2) / 5) + 1
 end
-local seconds = {{minute = 60, hour = 3600, day = 86400}}
+local seconds = {{{", ".join(f"{unit} = {seconds}" for unit, seconds in UNIT_SECONDS.items())}}}
 local function find_window(unit)
     if unit == 'none' then return 0, {NO_END} end
     if unit == 'month' then

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from time import monotonic
-from typing import Literal, TypeAlias, final
+from typing import TypeAlias, final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,7 +26,15 @@ from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
 from toolwire.gateway.features.limits.reservations import Reservations
-from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, Limit, describe_amount
+from toolwire.gateway.features.limits.settings import (
+    AMOUNT_FIELDS,
+    AMOUNTS,
+    MONEY_FIELDS,
+    SELECTORS,
+    Limit,
+    Measure,
+    describe_amount,
+)
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.models.amounts import format_dollars, from_units
 from toolwire.gateway.models.prices import estimate_cost
@@ -70,8 +78,6 @@ _MAX_NUMBER_LENGTH = 64
 """Bytes of a number in a request. No server takes a longer one."""
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
-
-Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
 
 
 class LimitRule(Struct, frozen=True, eq=False):
@@ -303,7 +309,7 @@ class Limits:
         amount = getattr(limit, field)
         if amount is None:
             return None
-        measure, _, unit = field.partition("_per_")
+        measure, unit = AMOUNTS[field]
         maximum = count_dollars(Decimal(str(amount))) if measure == "dollars" else int(amount)
         name = f"{limit.name}/{field}"
         if group:
@@ -317,8 +323,8 @@ class Limits:
         return LimitRule(
             limit,
             field,
-            measure,  # type: ignore[arg-type]
-            unit or "none",  # type: ignore[arg-type]
+            measure,
+            unit,
             name,
             group,
             maximum,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from toolwire.gateway.features.limits.counters import Unit
 from toolwire.gateway.settings.client_keys import ClientNames, check_globs, read_client_names
 from toolwire.gateway.settings.config import ClientKey, LimitAmounts, find_password
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
@@ -27,10 +28,20 @@ from toolwire.terminal.packages import describe_missing_package, is_installed
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 SELECTORS = ("key", "team", "provider", "model", "agent")
-AMOUNT_FIELDS = (
-    "requests_per_minute", "tokens_per_minute", "tokens_per_hour", "tokens_per_day", "tokens_per_month",
-    "dollars_per_hour", "dollars_per_day", "dollars_per_month", "parallel_requests",
-)  # fmt: skip
+Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
+AMOUNTS: Mapping[str, tuple[Measure, Unit]] = {
+    "requests_per_minute": ("requests", "minute"),
+    "tokens_per_minute": ("tokens", "minute"),
+    "tokens_per_hour": ("tokens", "hour"),
+    "tokens_per_day": ("tokens", "day"),
+    "tokens_per_month": ("tokens", "month"),
+    "dollars_per_hour": ("dollars", "hour"),
+    "dollars_per_day": ("dollars", "day"),
+    "dollars_per_month": ("dollars", "month"),
+    "parallel_requests": ("parallel_requests", "none"),
+}
+"""What each amount of a limit counts, and for how long."""
+AMOUNT_FIELDS = tuple(AMOUNTS)
 MONEY_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith("dollars"))
 MAX_NAME = 100
 _URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"

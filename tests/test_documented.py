@@ -1,0 +1,58 @@
+"""What is easily forgotten when something is added: its row in the documentation, or in a table elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from gateway.exchange_records import make_record
+from toolwire.gateway.features.limits.counters import UNIT_SECONDS, Unit, find_window
+from toolwire.gateway.features.limits.settings import AMOUNTS
+from toolwire.gateway.settings.config import LimitAmounts
+from toolwire.gateway.settings.providers import known_servers
+from toolwire.gateway.telemetry.log import LogLine, json_line_head
+from toolwire.gateway.telemetry.metrics import METRICS
+
+OBSERVE = (Path(__file__).parent.parent / "docs" / "guides" / "observe.md").read_text("utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in OBSERVE.splitlines() if line.startswith("|")]
+
+
+def test_every_metric_has_its_row_with_its_labels() -> None:
+    rows = {name: row[1] for row in ROWS for name in re.findall(r"`(toolwire_\w+)`", row[0])}
+    assert rows.keys() == METRICS.keys()
+    for name, labels in rows.items():
+        shown = set(re.findall(r"\w+", labels))
+        assert {*METRICS[name].labels} <= shown, name
+
+
+def test_every_field_of_a_log_line_has_its_row() -> None:
+    full = make_record(
+        key_name="k", team="t", agent="a", user_agent="u/1", client_address="::1", method="POST", path="/p",
+        client_protocol="c", provider_protocol="c", provider="p", account="a", requested_model="m", model="m",
+        stream=True, is_passthrough=True, status=200, failure="f", client_disconnected=True, losses=("tool-dropped",),
+    )  # fmt: skip
+    head = json.loads(b'{"event":' + bytes(json_line_head(full)) + b"}")
+    fields = {*head, *(field.name for field in msgspec.structs.fields(LogLine))}
+    assert fields - {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])} == set()
+
+
+def test_every_server_has_its_name_in_traces() -> None:
+    """OpenTelemetry has names of its own for some providers; the others keep ours."""
+    own = {"openai", "anthropic", "deepseek", "groq"}
+    unnamed = {"openrouter", "ollama", "vllm", "lmstudio", "llamacpp"}
+    renamed = msgspec.json.decode(files("toolwire.gateway.telemetry").joinpath("spans.json").read_bytes())
+    assert known_servers().keys() - own - unnamed - renamed.keys() == set()
+
+
+def test_every_amount_of_a_limit_has_a_counter() -> None:
+    assert AMOUNTS.keys() == {field.name for field in msgspec.structs.fields(LimitAmounts)}
+    assert {unit for _, unit in AMOUNTS.values()} <= {*get_args(Unit)}
+    assert {*get_args(Unit)} == {*UNIT_SECONDS, "month", "none"}
+    for unit in get_args(Unit):
+        start, end = find_window(unit, 1_800_000_000.0)
+        assert start <= 1_800_000_000 < end
