@@ -161,24 +161,40 @@ _TOLD: Final = (
     rf"(?:{_SHOWN}|protocol|shapes?|strings?|pattern|repl(?:y|ies)|outputs?|answers?|texts?|instructions?){_HEAD}"
 )
 _WORK: Final = (
-    r"(?:re-?)?(?:make|making|issu|send|run|execut|tr(?:y|ies)|do|place|perform|retry|repeat|invok|start (?:the|a)"
-    r"|continu|finish|check|look|find|search|grep|see(?!n)|read|open|load|fetch|get|download|inspect|examin|view"
-    r"|verif"
-    r"|validat"
-    r"|confirm|test|debug|trac|investigat|analy[sz]|explor|stud|fix|mend|correct|repair|updat|edit|chang|modif|adjust"
-    r"|adapt|refactor|rewrit|replac|renam|remov|delet|clean|add|creat|generat|build|compil|install|implement|mov|copy"
-    r"|sav|stor|appl|us(?:e|ing) (?:the|a)\b(?! following)|follow|work|switch|clon|commit|format|lint|pars|extract"
-    r"|count|compar|simplif|extend|complet|prepar|set|put|determin|figure|locat|identif|understand|review"
-    r"|decod|encod|wrap|handl|plot|log|insert|patch|sort|refin|merg|import|dump|print|filter|split|begin(?! by)"
-    r"|start(?! by)|proceed"
-    r"|dig|div(?:e|ing)|help|gather|collect|retriev|query|research|call(?:ing)?\b|writ|calculat|comput|measur|monitor"
-    r"|track|scan|brows|visit|navigat|click|convert|reproduc|diagnos|profil|deploy|restart|stop|kill|resolv|solv"
-    r"|upgrad"
-    r"|enabl|disabl|configur|initiali[sz]|us(?:e|ing)\b|keep|learn|know|think|answer (?:him|her|them)|wir|hook"
-    r"|connect"
-    r"|spawn|roll|play|book|schedul|pull|push|fork|mount|process|poll|tackl|address|reduc|increas|narrow|expand|redo"
-    r"|undo|restor|back up|rerun|take (?:a|another|care)|turn|list|need (?:the|its)|queri|grab|bring|pass|expos"
-    r"|delegat|hand|pick|choos|select|ask the)\w*"
+    r"(?:re-?)?(?:issu|send|run|execut|tr(?:y|ies)|perform|retry|repeat|invok|double-check|check|look|find|search"
+    r"|grep|see(?!n)"
+    r"|read"
+    r"|open|load|fetch|download|inspect|examin|view|verif|validat|confirm|test|debug|trac|investigat|analy[sz]|explor"
+    r"|stud|fix|mend|correct|repair|updat|edit|chang|modif|adjust|adapt|refactor|rewrit|replac|renam|remov|delet"
+    r"|clean"
+    r"|add|creat|generat|build|compil|install|implement|mov|copy|sav|stor|appl|switch|clon|commit|format|lint|pars"
+    r"|extract|count|compar|simplif|extend|prepar|determin|figure|locat|identif|understand|review|handl|log|insert"
+    r"|patch|sort|refin|merg|import|filter|split|dig|div(?:e|ing)|gather|collect|retriev|query|queri|research"
+    r"|call(?:ing)?\b|writ|calculat|comput|measur|monitor|track|scan|brows|visit|navigat|click|convert|reproduc"
+    r"|diagnos"
+    r"|profil|deploy|restart|kill|resolv|solv|upgrad|enabl|disabl|configur|initiali[sz]|connect|spawn|schedul|pull"
+    r"|push"
+    r"|fork|mount|poll|tackl|redo|undo|restor|back up|(?:take|have) (?:a|another)\b.*? look|list|grab|delegat|pick"
+    r"|choos"
+    r"|select|ask the|proceed)\w*"
+)
+_LIGHT: Final = (
+    r"(?:mak(?:e|ing)|do(?:ing)?|get(?:ting)?|set(?:ting)?|put(?:ting)?|us(?:e|ing)|keep(?:ing)?|start(?:ing)?"
+    r"|begin(?:ning)?|continu(?:e|ing)|finish(?:ing)?|complet(?:e|ing)|turn(?:ing)?|take|work(?:ing)?|follow(?:ing)?"
+    r"|help|think|know|learn|answer|bring|pass|process|address|place|narrow|reduce|increase|play|book|wire|hook"
+    r"|need|roll"
+    r"|stop|hand)"
+)
+"""Verbs that say nothing without the thing that they are about: "I'll keep it short"."""
+_LIGHT_OBJECT: Final = (
+    rf"(?:.*\b(?:{_THING}|tools?|functions?|app\w*|project|step|task|work|changes?|edits?|search|calls?|code|list"
+    r"|second"
+    r"|other|information|forecast|looking|care|sure|one (?:instead|now)|details?|users?|weather|date|time"
+    rf"|[\w-]+ instead)\b|.*`|.*\b[\w-]+\.\w{{1,4}}\b|.*(?:by|and|to) {_WORK}"
+    r"|(?: (?:it|that|so|this|these|in parallel|them|both|him|her|you|everything|the rest|started|going|on|out|off"
+    r"|up|down|now|first"
+    r"|again"
+    r"|then|next|right away|right now|please|too|quickly|about|with|together|for you|step by step))*[^\w]*$)"
 )
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
@@ -186,15 +202,19 @@ _OPENING: Final = (
 )
 """What stands before the verb of an announcement, and the verbs of work on things that are there already."""
 match_work = re.compile(
-    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_WORK}\b|show (?:you )?the (?:contents?|files?|current|latest)\b)", re.IGNORECASE
+    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_WORK}\b|{_LIGHT}\b{_LIGHT_OBJECT}"
+    r"|show (?:you )?the (?:contents?|files?|current|latest)\b)",
+    re.IGNORECASE,
 ).match
-"""An announcement that names work. Before a colon, and where nobody says who does it, an unknown verb is none."""
+"""An announcement that names work: an unknown verb may announce anything."""
 match_reported = re.compile(
     r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which"
     r"|asked"
     r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?|model|assistant|agent"
     r"|bot)"
-    r"\W*[:：]\W*$",
+    r"\W*[:：]\W*$"
+    r"|\W*(?!step|plan|next|now|sure|okay|first|then|note|thought|results?|also|action|task|goal|problem|fix|update)"
+    r"(?-i:[A-Z])\w+(?: \([^)\n]*\))?[:：]\W*$",
     re.IGNORECASE | re.DOTALL,
 ).match
 """Before words that somebody else has said: "he said I should run it"."""
@@ -239,8 +259,11 @@ UNMEANT: Final = _words(
     r"|outputs?"
     rf"|responses?){_HEAD}|\ban? (?:[\w-]+ )?(?:template|definition|dataset|input|answer|reply){_HEAD}",
     r"\b(?:answers?|outputs?|responses?|messages?) (?:of|from|by)\b|\brepl(?:y|ies)\b|\bwith the definition\b"
-    r"|\bsuch an?\b|\bdataset\b|\bone line\b"
-    r"|\byesterday\b|\blast (?:time|week|night|month|year)\b|\btogether\b|\bwith you\b|\bonly (?:after|when|once)\b"
+    r"|\bsuch\b|\bthe wire\b|\bdataset\b|\bone line\b"
+    r"|\byesterday\b|\blast (?:time|week|night|month|year)\b|\bit together\b|\b(?:with|by|past|read|whether) you\b"
+    r"|\baloud\b|\b(?:piece by piece|by hand|for readability)\b|\b(?:fake|dummy|placeholders?)\b"
+    r"|[\"”»]\W*(?:\w+ ){0,2}(?:said|says|replied|typed|thought|whispered|cried)\b|\bin (?:xml|json|hermes|qwen"
+    r"|mistral|llama)\W*$|\bforms?\W*$|\bwriting it\b|\bonly (?:after|when|once)\b"
     r"|\btrying to .*\b(?:this|that|it)\b",
     r"(?<!in )\b(?:this|these|the following) (?!command|quer|change|edit|fix|approach|way|content)\w+[:：]\W*$",
     r"\b(?:show|explain|describe|demonstrate|clarify)\w*\b.{0,40}\b(?:an?|this|the following|one"
@@ -253,7 +276,7 @@ UNMEANT: Final = _words(
     r"\bfrom (?:the|a|an|my|your|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation"
     r"|chat"
     r"|history|page|email|ticket)\W*$",
-    r"\bthe (?:transcript|raw \w+|following (?!content)\w+)\W*$|\banswer with\b|\bwhat not to\b",
+    r"\bthe (?:transcript|raw \w+|following (?!content|command|change)\w+)\W*$|\banswer with\b|\bwhat not to\b",
     r"\b(?:permission|approval|confirmation|consent|whether to|refus\w+|exact|verbatim|literal\w*|by example"
     r"|word for word)\b|\b(?:wait|stop)\b(?!\w| the (?:server|process|container))",
     r"^\w+ing (?!(?:(?:(?:in|on|at|for|into|with|up) )?(?:the|another|my|your|a new)|it|them|again|now|that|if"
@@ -270,7 +293,7 @@ UNMEANT: Final = _words(
     rf"(?: [\w-]+){{0,2}}? {_SHOWN}{_HEAD}",
     r"^\w+ing\b(?:(?!\b(?:what|how|if|whether|why|where|(?<!like )that|which)\b).)*(?:, \w+ \w+|\b(?:is|are|was"
     r"|were|will"
-    r"|would|can|could|should|must|means?|makes?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why"
+    r"|would|can|could|should|must|means?|makes?|looks?|seems?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why"
     r"|where)\b).*\b(?:gives?|gave"
     r"|shows?|reveals?|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
     r"|print(?:s|ed))\b|\bignoring (?:it|this|that|them|the)\b",
@@ -329,6 +352,7 @@ OTHER_UNMEANT: Final = _words(
 CONDITIONS: Final = _words(
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\bwith your (?:permission|approval)\b"
     r"|\bif (?:it is|that is|it['’]s|that['’]s) ok",
+    r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)",
     r"\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b|\bhypothetical\w*|\bin theory\b",
 )
 

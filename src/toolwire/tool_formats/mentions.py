@@ -74,6 +74,7 @@ _find_abbreviation = re.compile(
 ).search
 _DECORATION: Final = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\Z")
 """Blanks, emphasis and emoji."""
+_find_tags = re.compile(r"</?(?:b|i|u|em|strong|span|p|div)>")
 _CLOSING_TAGS: Final = re.compile(r"(?:</(?:b|i|u|em|strong|span|p|div)>\s*)+\Z")
 _find_sentences = re.compile(r"(?<=[.!?…])[\"')\]*_]*\s+|(?<=[。！？])").split
 _ESCAPES: Final = ("\\n", "\\t", "\\r")
@@ -235,7 +236,8 @@ def _judge_words(words: str, lines: tuple[str, ...]) -> Mention | None:
 
 def _says_nothing(sentence: str) -> bool:
     """Is it a few words that go with any call, or the state of the work?"""
-    return any(match(f"{sentence.strip()} ") for match in (match_interjection, match_filler, match_state))
+    words = f"{_find_tags.sub('', sentence).strip()} "
+    return any(match(words) for match in (match_interjection, match_filler, match_state))
 
 
 def _is_title(line: str) -> bool:
