@@ -88,6 +88,11 @@ class Upstream(Struct, frozen=True, eq=False):
     """Its own keys, which are removed from what it sends."""
     max_tools: int | None
     """How many tools the model takes; None for any number."""
+    may_pass_unread: bool
+    """May the client's bytes be sent without reading them, as far as the configuration says? Not if seals are stamped,
+    tools go into the prompt, or all answers are searched for calls."""
+    reads_tools: bool
+    """Must a request with tools be read: they are searched by the gateway, or its answer for calls?"""
     repairs_only_calls: bool
     """Are answers repaired only if the request offers tools? So it is unless the operator has chosen a format."""
     prompt_if_refused: str
@@ -239,6 +244,10 @@ class Runtime:
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             hidden_keys=provider.secrets,
             max_tools=codec.constraints.max_tools(model),
+            may_pass_unread=not options.stamp_seals
+            and not options.tool_prompt
+            and (not options.repairs_answers or chosen_format is None),
+            reads_tools=options.tool_search != "off" or options.repairs_answers,
             repairs_only_calls=chosen_format is None,
             prompt_if_refused=tool_prompt if tools == "auto" else "",
             image_model="" if image_model == "off" else image_model,

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from toolwire.core.codec import PassthroughEndpoint
+from toolwire.core.codec import Codec, PassthroughEndpoint
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import (
@@ -30,6 +30,7 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.hooks import Refusal, StreamOutput
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target
+from toolwire.protocols import CODECS
 
 ExtendedRequest: TypeAlias = GatewayRequest | Reply | AttemptFailed | StreamReplay
 """A request that goes on, or its answer already."""
@@ -56,6 +57,11 @@ class RequestRunner(Protocol):
 
 class Stage:
     """What a feature does for the requests of one configuration."""
+
+    def serves(self, codec: Codec) -> bool:
+        """Does it have anything to do with clients of this protocol? Of its hooks, `extend` and `release` are not
+        called for others."""
+        return True
 
     async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """Before anything is done for a request: refuse it, or reserve what it will use."""
@@ -95,19 +101,20 @@ class Stage:
 
 
 class Stages:
-    """The stages of a configuration, by the hooks that they have."""
+    """The stages of a configuration, by the hooks that they have; two of them by the client's protocol."""
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.admit = _list_hooks(stages, lambda one: one.admit)
         self.admit_forwarded = _list_hooks(stages, lambda one: one.admit_forwarded)
-        self.extend = _list_hooks(stages, lambda one: one.extend)
+        serving = {codec.name: [one for one in stages if one.serves(codec)] for codec in CODECS.values()}
+        self.extend = {name: _list_hooks(some, lambda one: one.extend) for name, some in serving.items()}
+        self.release = {name: _list_hooks(some, lambda one: one.release) for name, some in serving.items()}
         self.extend_count = _list_hooks(stages, lambda one: one.extend_count)
         self.choose_targets = _list_hooks(stages, lambda one: one.choose_targets)
         self.admit_target = _list_hooks(stages, lambda one: one.admit_target)
         self.plan = _list_hooks(stages, lambda one: one.plan)
         self.check_written = _list_hooks(stages, lambda one: one.check_written)
         self.after = _list_hooks(stages, lambda one: one.after)
-        self.release = _list_hooks(stages, lambda one: one.release)
 
 
 Hook = TypeVar("Hook")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -131,11 +131,20 @@ async def send_request(
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
     started, capture = call.clock(), call.record.traffic.capture
     captured = _start_capture(capture, upstream, body, started, renamed_tools) if capture is not None else None
-    response = await _start_sending(call, upstream, body, method, max_seconds)
-    if type(response) is TransportError and response.kind == "stale-connection":
-        provider, seconds = upstream.provider.label, call.clock() - started
-        call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
-        response = await _start_sending(call, upstream, body, method, max_seconds)
+    record, runtime = call.record, call.runtime
+    if upstream.address is None:
+        response: UpstreamResponse | TransportError = await _ask_loopback(call, upstream, body)
+    else:
+        if record.upstream.address != upstream.address_label:
+            record.upstream = replace(record.upstream, address=upstream.address_label)
+        headers = upstream_request_headers(call, upstream, body)
+        call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
+        sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
+        response = await runtime.client.send_request(*sent)
+        if type(response) is TransportError and response.kind == "stale-connection":
+            provider, seconds = upstream.provider.label, call.clock() - started
+            runtime.telemetry.record_attempt(record, provider, response.kind, seconds, is_transport_error=True)
+            response = await runtime.client.send_request(*sent)
     if upstream.hidden_keys and type(response) is HttpResponse:
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
@@ -143,24 +152,6 @@ async def send_request(
     if call.watch_objects is not None and type(response) is not TransportError:
         response = call.watch_objects(upstream, response)
     return response
-
-
-def _start_sending(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str, max_seconds: float
-) -> Coroutine[Any, Any, UpstreamResponse | TransportError]:
-    """Send a body to an upstream. The coroutine ends when the head of the response is there."""
-    record, runtime = call.record, call.runtime
-    sending: Coroutine[Any, Any, UpstreamResponse | TransportError]
-    if upstream.address is None:
-        sending = _ask_loopback(call, upstream, body)
-    else:
-        if record.upstream.address != upstream.address_label:
-            record.upstream = replace(record.upstream, address=upstream.address_label)
-        headers = upstream_request_headers(call, upstream, body)
-        call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
-        target = (upstream.address, method, upstream.path)
-        sending = runtime.client.send_request(*target, headers, body, call_headers, max_seconds)
-    return sending
 
 
 def _start_capture(

@@ -80,16 +80,17 @@ class Pipeline:
             call = extended
             await relay_answer(request, call, await self.request_answer(call, targets))
         finally:
-            for release in self.stages.release:
+            for release in self.stages.release[call.client_codec.name]:
                 release(call)
 
     async def _extend_request(self, call: GatewayRequest, targets: tuple[Target, ...]) -> ExtendedRequest:
         """The request with what features add to it; or its answer already."""
-        admitted = await self.admit(call, targets)
-        if type(admitted) is AttemptFailed:
-            return admitted
-        call = admitted
-        for extend in self.stages.extend:
+        if self.stages.admit:
+            admitted = await self.admit(call, targets)
+            if type(admitted) is AttemptFailed:
+                return admitted
+            call = admitted
+        for extend in self.stages.extend[call.client_codec.name]:
             extended = await extend(call, targets, self)
             if type(extended) is not GatewayRequest:
                 return extended
@@ -160,16 +161,17 @@ class Pipeline:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
         started = call.clock()
-        available = self._choose_targets(call, targets, started)
+        is_only_one = len(targets) == 1 and not self.stages.choose_targets
+        available = targets if is_only_one else self._choose_targets(call, targets, started)
         deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
         silent: tuple[str, str] | None = None
         for number, target in enumerate(available, 1):
-            later, key = available[number:], (target.provider.name, target.model)
-            others = _list_others(target, later)
-            if others and key == silent:
+            later = available[number:]
+            others = _list_others(target, later) if later else ()
+            if others and (target.provider.name, target.model) == silent:
                 continue  # another account of a provider that says nothing
-            seconds = self._share_time(call, len(others), deadline)
+            seconds = self._share_time(call, len(others), deadline) if others else math.inf
             refused = await self._admit_target(call, target) if self.stages.admit_target else None
             answer = refused or await self._try_target(call, target, seconds)
             if type(answer) is AttemptFailed:
@@ -180,22 +182,21 @@ class Pipeline:
                 first_failure = answer
             if not answer.can_fall_back or (not others and call.clock() >= deadline):
                 break
-            silent = key if answer.failure.code in error_replies.SILENCES else silent
+            if answer.failure.code in error_replies.SILENCES:
+                silent = (target.provider.name, target.model)
         return first_failure or answer
 
     def _share_time(self, call: GatewayRequest, others: int, deadline: float) -> float:
-        """Seconds for the first byte of a target, if so many others can be asked after it; the last has no such limit.
-        The targets share the time for the first byte of a stream. A whole answer has none until the model has thought
-        and written all of it, so there each may take all of the time."""
-        if not others or not call.stream:
-            return self._max_seconds if others else math.inf
+        """Seconds for the first byte of a target, if so many others can be asked after it. The targets share the time
+        for the first byte of a stream. A whole answer has none until the model has thought and written all of it, so
+        there each may take all of the time."""
+        if not call.stream:
+            return self._max_seconds
         return max(deadline - call.clock(), self._max_seconds / 2) / (others + 1)
 
     def _choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         for choose in self.stages.choose_targets:
             return choose(call, targets, now)
-        if len(targets) == 1:
-            return targets
         is_cooling_down = self.runtime.health.is_cooling_down
         awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, now)]
         return tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
@@ -217,7 +218,7 @@ class Pipeline:
     ) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named; without it,
         the model's own limit counts. A client of the provider's protocol is told by the provider."""
-        ended = call.refuse_ended_key()
+        ended = call.refuse_ended_key() if call.caller.key is not None else None
         if ended is not None:
             return error_replies.gateway_error(call, ended)
         started = call.clock()

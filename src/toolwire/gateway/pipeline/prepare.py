@@ -176,15 +176,13 @@ def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
 def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
     """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
     upstream = attempt.upstream
-    if upstream.options.stamp_seals or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
+    if not upstream.may_pass_unread or attempt.prompts_tools:
+        return False
+    if call.model != upstream.model and not call.model.endswith(f"/{upstream.model}"):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
-    if attempt.prompts_tools or upstream.options.tool_prompt:
-        return False
-    if upstream.options.tool_search != "off" and call.body.has_tools():
-        return False
-    if upstream.options.repairs_answers and (call.body.has_tools() or not upstream.repairs_only_calls):
+    if upstream.reads_tools and call.body.has_tools():
         return False
     if upstream.image_model and call.runtime.image_describer is not None and call.body.data.find(IMAGE_MARKER) >= 0:
         return False

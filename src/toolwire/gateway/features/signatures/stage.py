@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import Codec
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, Runtime
 from toolwire.gateway.exchange.stages import ExtendedRequest, RequestRunner, Stage
 from toolwire.gateway.features.signatures.signatures import ExchangeSignatures, SignatureRepository
@@ -31,6 +32,9 @@ class SignatureStage(Stage):
             if codec_with_quirks(protocol, provider.quirks).constraints.needs_reasoning_returned
         )
         """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
+
+    def serves(self, codec: Codec) -> bool:
+        return codec.name in self._protocols or bool(self._providers)
 
     async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
         if call.client_codec.name not in self._protocols and not any(
