@@ -123,6 +123,7 @@ def test_passwords_in_urls_are_hidden(scheme: str, user: str, password: str, is_
         "eyJhdTVoaHU1aGh1NWg.eyJodTVo.hu5h",
         "glpat-hu5hhu5hhu5h0",
         "ASIAHU5HHU5HHU5HHU5H",
+        f"/v1/tw-{'hu5h' * 10}_-x/chat/completions",  # a client key as `toolwire keys new` makes it
         "-----BEGIN RSA PRIVATE KEY-----\nhu5h\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nhu5h",
         '{"password": 123450}',
@@ -150,6 +151,7 @@ def test_other_forms_are_hidden(text: str) -> None:
         '{"tokenizer":"cl100k","author":"me","keyboard":"qwerty"}',
         '{"password":null,"secret":{"type":"string"}}',
         "a sk-it task-force and desk-abcdefghijklmnopq",
+        f"tw-call-{'0' * 32}, an id of the gateway's own",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -171,7 +173,7 @@ PIECES = st.sampled_from(
     [
         *WORDS, "key", "api", "api_key", "subscription.keys", "max_", "s", "jwt", "pwd", "pass", "auth", "bearer", "Bearer ", "set-cookie: ", "authorization: digest ",
         "toKen", "paſſword", "credentİal", "credentıal", "API-\u212aEY", "id", "_count", "set-", "is ", "'", '"', "`", "\\", "\\" * 14, '\\"', '": "', "': '", "=", ":", " ", "\t", "\n", "  ", "--", "-",
-        ".", ",", "[", "]", "[hidden]", "{", "}", "=>", "%3d", "%20", "null", "true", "logprob", "bytes", '"logprob"', "b'", "://", ":\\/\\/", ":/\\/", "user:", "pa/s:s@", "@h", ":80", "/", "sk-", "gsk_", "hf.", "ghp_",
+        ".", ",", "[", "]", "[hidden]", "{", "}", "=>", "%3d", "%20", "null", "true", "logprob", "bytes", '"logprob"', "b'", "://", ":\\/\\/", ":/\\/", "user:", "pa/s:s@", "@h", ":80", "/", "sk-", "gsk_", "hf.", "ghp_", "tw-",
         "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
         "hu5h", "hu5hhu5hhu5h", "0123456789", "é", "日本", "x" * 60, "x" * 70, " " * 64, "a.b-c_d",
     ]
