@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.raw_exchange import CLIENTS, Served, call, play_script, stage
@@ -35,7 +36,8 @@ def body_of(protocol: str, system: str, *texts: str) -> bytes:
 
 
 def start_of(protocol: str, body: bytes) -> str:
-    return read_start(body, CODECS[protocol].constraints.turns_key)
+    members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return read_start(members[CODECS[protocol].constraints.turns_key])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -95,11 +97,9 @@ def test_what_the_start_is(row: str) -> None:
     assert start_of(protocol, json.dumps({"tools": [{"messages": 1, "input": {}}], key: turns}).encode()) == start
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{}", b'{"messages":', b'{"messages":[' + b"[" * 100_000, b'{"messages":["\xff\xfe']
-)
-def test_a_body_that_is_damaged_has_some_start(body: bytes) -> None:
-    assert isinstance(start_of("anthropic", body), str)
+@pytest.mark.parametrize("turns", [b"", b"null", b"[", b"[" * 100_000, b'["\xff\xfe', b'"\xff'])
+def test_turns_that_are_damaged_have_some_start(turns: bytes) -> None:
+    assert isinstance(read_start(msgspec.Raw(turns)), str)
 
 
 # --- through the gateway ---

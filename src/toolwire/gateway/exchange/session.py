@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from json import JSONDecodeError, JSONDecoder
 from typing import cast
+
+from msgspec import Raw
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import Json
@@ -24,8 +25,6 @@ SESSION_HEADERS = (
 """Headers in which agents name their session."""
 MAX_START = 32 * 1024
 """Bytes at the start of a conversation that are read."""
-MAX_SEARCHED = 1024 * 1024
-"""Bytes of a body in which the conversation must begin."""
 MAX_START_TURNS = 8
 """Turns at the start among which the first one of the user is expected: instructions can be turns, too."""
 _scan_value = JSONDecoder().raw_decode
@@ -41,7 +40,8 @@ def find_session(call: GatewayRequest) -> str:
         return _session_id("header", owner, named)
     if call.body.peek.continues:
         return _session_id("continues", owner, call.body.peek.continues)
-    start = read_start(call.body.data, call.client_codec.constraints.turns_key)
+    turns = call.body.members.get(call.client_codec.constraints.turns_key)
+    start = read_start(turns) if turns is not None else ""
     return _session_id("start", owner, start) if start else ""
 
 
@@ -55,38 +55,16 @@ def _session_id(*words: str) -> str:
     return hex_digest("\0".join(words), 16)
 
 
-def read_start(body: bytes, turns_key: str) -> str:
-    """The text of the user's first turn. Instructions do not count: many contain the time, and a new session for every
-    turn would hide just that. Only the start of the body is read, not the whole of it again."""
-    at = _find_turns(body, turns_key)
-    if at < 0:
-        return ""
-    text = body[at : at + MAX_START].decode("utf-8", "ignore")
+def read_start(turns: Raw) -> str:
+    """The text of the user's first turn, of the turns or of the only one as a text (Responses). Instructions do not
+    count: many contain the time, and a new session for every turn would hide just that. Only the start is read."""
+    text = bytes(memoryview(turns)[:MAX_START]).decode("utf-8", "ignore")
     try:
-        if text[0] == '"':
-            return str(_scan_value(text)[0])
-        return _read_first_turn(text)
+        if text.startswith("["):
+            return _read_first_turn(text)
+        return str(_scan_value(text)[0]) if text.startswith('"') else ""
     except (JSONDecodeError, RecursionError):
         return text  # the first turn is longer
-
-
-def _find_turns(body: bytes, turns_key: str) -> int:
-    """Where the list of turns begins, or the only one as a text (Responses); -1 for nowhere. A property of a tool may
-    have the same name; its value is an object."""
-    key, skip_to_value = _turns_pattern(turns_key)
-    at = body.find(key, 0, MAX_SEARCHED)
-    while at >= 0:
-        if (found := skip_to_value(body, at)) is not None:
-            return found.end()
-        at = body.find(key, at + 1, MAX_SEARCHED)
-    return -1
-
-
-@cache
-def _turns_pattern(turns_key: str) -> tuple[bytes, Callable[[bytes, int], re.Match[bytes] | None]]:
-    """The key as it is written, and what matches it up to a list or a text."""
-    key = b'"%b"' % turns_key.encode()
-    return key, re.compile(key + rb'[ \t\r\n]*:[ \t\r\n]*(?=["\[])').match
 
 
 def _read_first_turn(text: str) -> str:

@@ -133,7 +133,8 @@ class Pipeline:
         peek = read.peek
         stream = bool(peek.stream if endpoint.stream is None else endpoint.stream)
         call = replace(call, body=read, model=endpoint.model or peek.model, stream=stream, framing=endpoint.framing)
-        record.asked.session = find_session(call)
+        if sinks.wants_session or self.runtime.accounts is not None:
+            record.asked.session = find_session(call)
         record.asked.model = call.model[:MAX_MODEL_NAME]
         if read.names is not PLAIN_NAMES and (
             refused := refuse_names(read.codec, read.names, call.caller.key, bool(self.runtime.policy.rules))

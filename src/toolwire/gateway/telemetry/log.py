@@ -307,6 +307,10 @@ class Log:
         self._line_heads.clear()
         self._secret_filter = SecretFilter(secrets)
 
+    @property
+    def shows_sessions(self) -> bool:
+        return self._form == "json"
+
     def _write_time(self, wall: float) -> str:
         fraction = wall - self._stamp_second
         if not 0.0 <= fraction < 1.0:

@@ -51,6 +51,8 @@ class Sinks(Struct, frozen=True, eq=False):
     """In the order in which they get it."""
     calls: CallSink | None = None
     prompts: PromptSink | None = None
+    wants_session: bool = False
+    """Is the session of a request found? For the JSON log, the console, the ledger and the watch of the cache."""
     wants_bodies: bool = False
     """Are the bodies of the client set in a record? For the log."""
     wants_capture: bool = False

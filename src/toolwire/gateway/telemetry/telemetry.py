@@ -137,6 +137,7 @@ class Telemetry:
             ended=tuple(sink for is_on, sink in ended if is_on),
             calls=ledger,
             prompts=prompts,
+            wants_session=self.log.shows_sessions or self._has_console or ledger is not None or prompts is not None,
             wants_bodies=has_log and server.log_bodies,
             wants_capture=wants_capture,
         )
