@@ -26,7 +26,7 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Body, Malformed, Path, decode, encode, parse_body, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
-from toolwire.policy.effects import NOTHING_TO_UNDO
+from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo
 from toolwire.tool_formats.prompt_table import ToolPrompt
 from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation import signature_memory, tool_rounds
@@ -42,7 +42,7 @@ from toolwire.translation.request_steps.prompted_tools import (
     write_tools_into_prompt,
 )
 from toolwire.translation.request_steps.restore_turns import restore_turns
-from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
+from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, ToolNameMap, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds, ServerCallInterceptor
 from toolwire.translation.tool_search import ToolSearch, plan_tool_search
@@ -81,6 +81,29 @@ class Translation(Struct, frozen=True):
         return decode(self.body) if self.body else None
 
 
+class RequestChanges(Struct):
+    """How the provider's request differs from the client's: the answer is changed back."""
+
+    tool_names: ToolNameMap = UNCHANGED_NAMES
+    used_call_ids: frozenset[str] = NO_CALL_IDS
+    policy_undo: PolicyUndo = NOTHING_TO_UNDO
+    added_tool_names: frozenset[str] = frozenset()
+    """Tools that the client does not know: those of the options, and substitutes for tools of the provider."""
+    substituted_tools: Mapping[str, str] = EMPTY_MAPPING
+    tool_search: ToolSearch | None = None
+    """Set where not all tools are declared."""
+
+
+class WholeRounds(Struct):
+    """Whole answers that become one, with calls that the gateway runs between them."""
+
+    state: Rounds
+    repairs: Ledger
+    """What was repaired in them."""
+    events: tuple[Event, ...] = ()
+    """Of all rounds so far."""
+
+
 class Exchange:
     """Joins a client's protocol and a provider's protocol for one call. It does no I/O: bytes in, bytes out.
 
@@ -107,22 +130,8 @@ class Exchange:
     image_descriptions: Mapping[str, ImageDescription] = EMPTY_MAPPING
     """Texts for images, by their content, for a model that cannot see."""
 
-    # What the answer needs to undo the changes of the request.
-    _tool_names = UNCHANGED_NAMES
-    _used_call_ids = NO_CALL_IDS
-    _policy_undo = NOTHING_TO_UNDO
-    _added_tool_names: frozenset[str] = frozenset()
-    """Tools that the client does not know: those of the options, and substitutes for tools of the provider."""
-    _substituted_tools: Mapping[str, str] = EMPTY_MAPPING
-    _tool_search: ToolSearch | None = None
-    """Set where not all tools are declared."""
-
-    # Answers in several rounds.
-    _rounds: Rounds | None = None
-    _joined_events: tuple[Event, ...] = ()
-    """The events of all rounds so far, as one answer."""
-    _round_repairs: Ledger | None = None
-    """What was repaired in the answers of the rounds."""
+    _whole_rounds: WholeRounds | None = None
+    """Set where whole answers may take several rounds of tool calls, once the first has come."""
     _pending_results: tuple[Result, ...] = ()
     """See `keep_pending_results`."""
 
@@ -130,6 +139,7 @@ class Exchange:
         self.client = client
         self.provider = provider
         self.options = options = options or Options()
+        self._changes = RequestChanges()
         self.now, self.seed = options.now, options.seed
         self.envelope_keys = options.envelope_keys
         self.is_cross_protocol = client.name != provider.name
@@ -200,7 +210,7 @@ class Exchange:
         if self._request_repairs:
             ledger.note_repairs([*self._request_repairs])
         ledger.note_foreign_fields(request)
-        request, self._added_tool_names = apply_options(request, self.options, ledger)
+        request, self._changes.added_tool_names = apply_options(request, self.options, ledger)
         self._prefix_digests = signature_memory.PrefixDigests(request)
         if records:
             constraints = self.provider.constraints
@@ -211,7 +221,7 @@ class Exchange:
         """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""
         unreported = Ledger(self.client.name, self.provider.name)
         try:
-            request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
+            request, self._changes.added_tool_names = apply_options(self._read_request(body), self.options, unreported)
             self._adapt_request(request, unreported)
         except RecursionError:
             raise Malformed(None, TOO_DEEP) from None
@@ -231,14 +241,14 @@ class Exchange:
     def _adapt_request(self, request: Request, ledger: Ledger) -> Request:
         """Apply the policy, substitute tools that the provider does not run, defer tools if there are too many, and
         adapt the rest to its constraints."""
-        provider, options = self.provider, self.options
+        provider, options, changes = self.provider, self.options, self._changes
         if options.policy:
             can_force_tools = provider.constraints.can_force_tools
-            request, self._policy_undo = apply_rules(request, options.policy, ledger, can_force_tools)
+            request, changes.policy_undo = apply_rules(request, options.policy, ledger, can_force_tools)
         if _has_provider_tools(request):
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
-            request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
-            self._added_tool_names |= self._substituted_tools.keys()
+            request, changes.substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
+            changes.added_tool_names |= changes.substituted_tools.keys()
         if options.tool_prompt and has_tools_or_calls(request):
             self._tool_prompt = find_prompt(options.tool_prompt, request.model)
             provider = replace(provider, constraints=self._constraints)
@@ -246,8 +256,8 @@ class Exchange:
         plan = plan_tool_search(request, self.client.constraints, provider.constraints, options, ledger)
         if plan is not None:
             request = plan.request
-            self._added_tool_names |= {plan.search_name}
-        request, self._tool_names, self._used_call_ids = adapt_request(
+            changes.added_tool_names |= {plan.search_name}
+        request, changes.tool_names, changes.used_call_ids = adapt_request(
             request,
             provider,
             ledger,
@@ -256,9 +266,9 @@ class Exchange:
             keep_all_tools=plan is not None,
             stale_turns=plan.stale_turns if plan is not None else 0,
         )
-        self._repair_plan = plan_repair(request, options, self._tool_names.other_names)
+        self._repair_plan = plan_repair(request, options, changes.tool_names.other_names)
         if plan is not None:
-            self._tool_search = search = ToolSearch(plan, request, self._tool_names, provider.constraints)
+            changes.tool_search = search = ToolSearch(plan, request, changes.tool_names, provider.constraints)
             search.note_deferred(ledger)
             request = replace_fields(request, tools=search.declared_tools())
         return request
@@ -288,7 +298,7 @@ class Exchange:
     @property
     def has_tool_search(self) -> bool:
         """Are tools deferred, or were they loaded by a search?"""
-        return self._tool_search is not None
+        return self._changes.tool_search is not None
 
     # --- answers in several rounds ---
 
@@ -301,7 +311,8 @@ class Exchange:
     @property
     def can_take_rounds(self) -> bool:
         """Can it be that the model must be asked again before the client gets its answer?"""
-        return bool(self._added_tool_names) or self._policy_undo.can_refuse or self._may_pause or self._asks_again
+        changes = self._changes
+        return bool(changes.added_tool_names) or changes.policy_undo.can_refuse or self._may_pause or self._asks_again
 
     @property
     def _asks_again(self) -> bool:
@@ -312,36 +323,44 @@ class Exchange:
         """The state of an answer in several rounds; None where there can be only one."""
         if not self.can_take_rounds:
             return None
-        undo, added, shown = self._policy_undo, self._added_tool_names, self.options.shown_tools
+        changes, shown = self._changes, self.options.shown_tools
+        undo, added = changes.policy_undo, changes.added_tool_names
         interceptor = None
         if added or undo.can_refuse or self._asks_again:
-            interceptor = ServerCallInterceptor(self._tool_names, undo, added)
+            interceptor = ServerCallInterceptor(changes.tool_names, undo, added)
             if self._repair_plan is not None and self._asks_again:
                 interceptor.find_problem = self._repair_plan.find_problem
         keep_seals = self.options.has_memory or not added
         placeholder = None if self.is_cross_protocol else signature_memory.make_placeholder_seal(self.client)
         return Rounds(
-            interceptor, self._may_pause, shown, keep_seals, self._substituted_tools, placeholder, self._tool_search
+            interceptor,
+            self._may_pause,
+            shown,
+            keep_seals,
+            changes.substituted_tools,
+            placeholder,
+            changes.tool_search,
         )
 
     def add_round(self, body: Body, is_stream: bool = False) -> Rounds | None:
         """Add a whole answer of the provider. Where the result `needs_next_round`, send `next_request`."""
-        if self._rounds is None:
-            self._rounds = self.start_rounds()
-        if self._rounds is None:
-            return None
+        rounds = self._whole_rounds
+        if rounds is None:
+            state = self.start_rounds()
+            if state is None:
+                return None
+            repairs = Ledger(self.provider.name, self.client.name)
+            rounds = self._whole_rounds = WholeRounds(state, repairs)
         if is_stream and isinstance(body, bytes):
             response = self._fold_stream(body, [])
         else:
             response = self.provider.read_response(parse_object(body, self.options.max_bytes))
         if response.failure is not None:
-            self._rounds = None  # the failure replaces what earlier rounds said
+            self._whole_rounds = None  # the failure replaces what earlier rounds said
             return None
-        self._round_repairs = self._round_repairs or Ledger(self.provider.name, self.client.name)
-        response = self._repair_response(response, self._round_repairs)
-        self._joined_events += tuple(self._rounds.join_events(list(unfold(replace_fields(response, origin=None)))))
-        rounds = self._rounds
-        return rounds if rounds.needs_next_round or rounds.intercepted or rounds.resumptions else None
+        response, state = self._repair_response(response, rounds.repairs), rounds.state
+        rounds.events += tuple(state.join_events(list(unfold(replace_fields(response, origin=None)))))
+        return state if state.needs_next_round or state.intercepted or state.resumptions else None
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
         """Keep results of the last round for the next request, where the client has calls of its own to run."""
@@ -352,13 +371,17 @@ class Exchange:
         if self._provider_request is None:
             raise ValueError("translate_request must come before next_request")
         rounds.resume(results)
-        if self._added_tool_names:
+        changes = self._changes
+        if changes.added_tool_names:
             self._provider_request = tool_rounds.relax_tool_choice(
-                self._provider_request, self._tool_names, self._policy_undo, self._added_tool_names
+                self._provider_request,
+                changes.tool_names,
+                changes.policy_undo,
+                changes.added_tool_names,
             )
-        if self._tool_search is not None:
+        if changes.tool_search is not None:
             self._provider_request = tool_rounds.declare_found_tools(
-                self._provider_request, self._tool_search, rounds, self._constraints
+                self._provider_request, changes.tool_search, rounds, self._constraints
             )
         request = tool_rounds.next_round_request(
             self._provider_request, rounds, self._constraints, self.options, self.provider.name
@@ -367,8 +390,8 @@ class Exchange:
 
     def last_usage(self, usage: Usage | None) -> Usage | None:
         """What the last round alone has used, of the usage of a whole answer."""
-        rounds = self._rounds
-        return usage if rounds is None or not rounds.resumptions else rounds.round_usage
+        rounds = self._whole_rounds
+        return usage if rounds is None or not rounds.state.resumptions else rounds.state.round_usage
 
     # --- the answer ---
 
@@ -420,7 +443,8 @@ class Exchange:
         return fold(events)
 
     def _write_response(self, response: Response, repairs: list[Path]) -> Translation:
-        client, rounds = self.client, self._rounds
+        client, whole_rounds = self.client, self._whole_rounds
+        rounds = None if whole_rounds is None else whole_rounds.state
         ledger = Ledger(self.provider.name, client.name)
         if repairs:
             ledger.note_repairs(repairs)
@@ -428,10 +452,9 @@ class Exchange:
         if self.is_cross_protocol and response.failure is not None:
             return self._write_failure(response.failure, ledger, response.usage)
         answered = response
-        if rounds is not None and (rounds.intercepted or rounds.resumptions):
-            response = fold(self._joined_events)
-            if self._round_repairs is not None:
-                ledger.notes.update(self._round_repairs.notes)
+        if whole_rounds is not None and rounds is not None and (rounds.intercepted or rounds.resumptions):
+            response = fold(whole_rounds.events)
+            ledger.notes.update(whole_rounds.repairs.notes)
         else:
             response = self._repair_response(response, ledger)
         is_repaired = response is not answered
@@ -472,8 +495,9 @@ class Exchange:
     @property
     def needs_answer_rewrite(self) -> bool:
         """Must answers be changed for the client, or can they be written back verbatim?"""
-        is_changed = self._tool_names.has_changes or self.options.stamp_seals or self.has_policy_undo
-        return self.is_cross_protocol or is_changed
+        if self.is_cross_protocol or self.options.stamp_seals:
+            return True
+        return self._changes.tool_names.has_changes or self.has_policy_undo
 
     @property
     def repairs_answers(self) -> bool:
@@ -482,7 +506,7 @@ class Exchange:
 
     def start_repair(self, ledger: Ledger) -> AnswerRepair | None:
         plan = self._repair_plan
-        return None if plan is None else AnswerRepair(plan, ledger, self.seed, self._used_call_ids)
+        return None if plan is None else AnswerRepair(plan, ledger, self.seed, self._changes.used_call_ids)
 
     def _repair_response(self, response: Response, ledger: Ledger) -> Response:
         repair = self.start_repair(ledger)
@@ -491,7 +515,7 @@ class Exchange:
     @property
     def has_policy_undo(self) -> bool:
         """Did policy rules change tools, so that calls of them must be changed back?"""
-        return bool(self._policy_undo)
+        return bool(self._changes.policy_undo)
 
     def make_answer_steps(self, seed: str, ledger: Ledger, is_repaired: bool = False) -> AnswerSteps:
         return AnswerSteps(
@@ -499,31 +523,32 @@ class Exchange:
             self.provider,
             ledger,
             seal_slots_between(self.client, self.provider),
-            self._tool_names,
-            self._used_call_ids,
+            self._changes.tool_names,
+            self._changes.used_call_ids,
             seed=self.seed or seed,
             maker=self.options.maker,
             has_request=self._client_request is not None,
             uses_memory=self.uses_memory,
             stamp_seals=self.options.stamp_seals,
             envelope_keys=self.envelope_keys,
-            policy_undo=self._policy_undo.without_retries,
+            policy_undo=self._changes.policy_undo.without_retries,
             is_repaired=is_repaired,
         )
 
     def client_tool_name(self, name: str) -> str:
         """The client's own name of a tool that the provider knows by this name."""
-        original = self._tool_names.client_tool(name)
+        original = self._changes.tool_names.client_tool(name)
         call = Call("", name) if original is None else Call("", original.name, namespace=original.namespace)
-        call = self._policy_undo.restore_name(call) if self._policy_undo else call
+        call = self._changes.policy_undo.restore_name(call) if self._changes.policy_undo else call
         return f"{call.namespace}.{call.name}" if call.namespace else call.name
 
     @property
     def renamed_tools(self) -> Mapping[str, str]:
         """The client's name of each tool that the provider knows by another name."""
-        if not self._tool_names.names and not self._policy_undo.tools:
+        names, renamed = self._changes.tool_names.names, self._changes.policy_undo.tools
+        if not names and not renamed:
             return EMPTY_MAPPING
-        changed = dict.fromkeys((*self._tool_names.names, *(name for _, name in self._policy_undo.tools)))
+        changed = dict.fromkeys((*names, *(name for _, name in renamed)))
         pairs = ((name, self.client_tool_name(name)) for name in changed)
         return {name: client_name for name, client_name in pairs if client_name != name}
 
