@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import contextlib
 import io
+import json
 import os
 import socket
 import sys
@@ -32,14 +33,14 @@ import toolwire
 from bench.gateway import canned, load, provider, systems
 from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
-from bench.gateway.report import LIMITED, OURS, PRICED, REPAIRING, WITHOUT_CONSOLE, WITHOUT_COSTS
+from bench.gateway.report import BARE, LIMITED, OURS, PRICED, REPAIRING, WITHOUT_CONSOLE, WITHOUT_COSTS
 from toolwire.gateway.app import app
 from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
 SOURCE = str(Path(toolwire.__file__).parent)
 TIMES = 10
-SYSTEMS = (OURS, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED)
+SYSTEMS = (OURS, BARE, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED)
 
 
 class Count(Struct):
@@ -72,6 +73,12 @@ def exchanges(client: str, target: str, stream: bool = False, times: int = TIMES
 def an_event(client: str, target: str, whole: Count, times: int = 2, system: str = OURS) -> float:
     """What an event of a stream adds to the exchange."""
     return (exchanges(client, target, True, times, system).total - whole.total) / len(canned.events(target))
+
+
+def count_all(client: str, target: str, system: str) -> dict[str, int]:
+    whole = exchanges(client, target, system=system)
+    event = an_event(client, target, whole, system=system)
+    return {"calls": round(whole.calls), "bytecodes": round(whole.total), "event": round(event)}
 
 
 async def _counted(
@@ -151,9 +158,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.gateway.bytecodes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pair", nargs=2, metavar=("CLIENT", "TARGET"), help="this pair only")
     parser.add_argument("--system", choices=SYSTEMS, default=OURS, help="toolwire with other settings")
+    parser.add_argument("--json", action="store_true", help="write the counts as JSON")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="show the dearest functions as well")
     chosen = parser.parse_args()
     pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else PAIRS
+    if chosen.json:
+        print(
+            json.dumps({f"{client} → {target}": count_all(client, target, chosen.system) for client, target in pairs})
+        )
+        return 0
     print(f"{'':36}{'calls':>10}{'bytecodes':>10}{'an event':>10}")
     for client, target in pairs:
         whole = exchanges(client, target, system=chosen.system)

@@ -11,6 +11,7 @@ from bench.gateway.measure import DIRECT, STREAMS, Case, Cell
 
 OURS = "toolwire"
 WITHOUT_CONSOLE = "no-console"
+BARE = "bare"
 REPAIRING = "repairing"
 WITHOUT_COSTS, PRICED, LIMITED = "no-costs", "priced", "limited"
 FLOOR = "floor"

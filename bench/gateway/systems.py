@@ -54,6 +54,8 @@ PRICES = "".join(
     f'[models."canned{number}/*".facts.prices]\ninput = 1.25\noutput = 10.00\ncache_read = 0.125\n'
     for number in range(len(TARGETS))
 )
+BARE = '[server]\nwatch_cache = false\nlog_format = "none"\n[console]\nenabled = false\n[costs]\nenabled = false\n'
+"""Without anything that looks at a request beside its way."""
 LIMITS = "[[limits]]\nrequests_per_minute = 1_000_000_000\ndollars_per_day = 1_000_000\n"
 """Limits that nobody reaches."""
 
@@ -92,6 +94,7 @@ SYSTEMS = {
         System("floor", floor, translates=False),
         System("toolwire", toolwire),
         System("no-console", partial(toolwire, settings="[console]\nenabled = false\n")),
+        System("bare", partial(toolwire, settings=BARE)),
         System("repairing", partial(toolwire, of_each_provider='tool_format = "auto"')),
         System("no-costs", partial(toolwire, settings="[costs]\nenabled = false\n")),
         System("priced", partial(toolwire, settings=PRICES)),
