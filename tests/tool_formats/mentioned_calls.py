@@ -1362,6 +1362,21 @@ MORE_MENTIONS: list[str] = [
     "Writing it out:\nCALL",
     "Expanding the macro:\nCALL",
     "Decoding the base64:\nCALL",
+    # verbs of work in a sentence about words
+    "I'll send you the snippet.\nCALL",
+    "I'll send you what I have.\nCALL",
+    "Let me rewrite your message.\nCALL",
+    "Let me see if I understand you.\nCALL",
+    "Let me open a bracket here.\nCALL",
+    "Let me add that this is dangerous.\nCALL",
+    "Let me add a warning.\nCALL",
+    "Let me add a remark.\nCALL",
+    "Let me change the subject.\nCALL",
+    "Let me view it from another angle.\nCALL",
+    "Let me find the right words.\nCALL",
+    "Let me search my memory.\nCALL",
+    "I'll write a poem about it.\nCALL",
+    "I'll read between the lines.\nCALL",
 ]
 
 OTHER_FRAMES: dict[str, str] = {
@@ -1610,5 +1625,12 @@ INTRODUCTIONS: list[str] = [
     "I'll do that.",
     "Let me go ahead and create it.",
     "I'll make the following changes to `app.py`:",
+    "I'll make a backup first.",
+    "I'll set the timeout to 30 seconds.",
+    "I'll continue with the refactoring.",
+    "I'll work on the parser now.",
+    "Let me put this in a file.",
+    "Good idea. I'll do it that way.",
+    "I'll look up both words.",
 ]
 """What models say before they call a tool."""

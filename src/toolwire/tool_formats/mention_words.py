@@ -187,14 +187,16 @@ _LIGHT: Final = (
 )
 """Verbs that say nothing without the thing that they are about: "I'll keep it short"."""
 _LIGHT_OBJECT: Final = (
-    rf"(?:.*\b(?:{_THING}|tools?|functions?|app\w*|project|step|task|work|changes?|edits?|search|calls?|code|list"
+    rf"(?:.*\b(?:{_THING}|backups?|timeouts?|limits?|flags?|values? (?:to|of)|refactor\w*|parser|migrations?"
+    r"|deployments?|setup|environment|containers?|services?|api|ui|docs|readme|handlers?|components?|overview"
+    r"|requests?|tools?|functions?|app\w*|project|step|task|work|changes?|edits?|search|calls?|code|list"
     r"|second"
     r"|other|information|forecast|looking|care|sure|one (?:instead|now)|details?|users?|weather|date|time"
     rf"|[\w-]+ instead)\b|.*`|.*\b[\w-]+\.\w{{1,4}}\b|.*(?:by|and|to) {_WORK}"
     r"|(?: (?:it|that|so|this|these|in parallel|them|both|him|her|you|everything|the rest|started|going|on|out|off"
     r"|up|down|now|first"
     r"|again"
-    r"|then|next|right away|right now|please|too|quickly|about|with|together|for you|step by step))*[^\w]*$)"
+    r"|then|next|right away|right now|please|too|quickly|about|with|together|for you|that way|step by step))*[^\w]*$)"
 )
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
@@ -241,12 +243,12 @@ UNMEANT: Final = _words(
     r"\b(?:look at|see|take|use|start with|try)\b.{0,12}\b(?:an?|this|that|the following) (?:\w+ )?(?:examples?"
     r"|frames?|calls?|snippets?|tags?)\b"
     r"(?! (?:files?|folder|director\w+|project|code|app|script|config|test|in|from))",
-    r"^let\S*(?: us| me)? (?:imagine|suppose|say|assume|pretend|discuss|consider|not)\b|\bwrite (?:it(?! (?:in)?to )"
+    r"\bwrite (?:it(?! (?:in)?to )"
     r"|this|that"
     r"|the call)\b",
     r"\bknow (?:if|whether|when|what)\b|\bask (?:you|first|for|before|whether)\b|\bwait for (?:your|you)\b"
     r"|\btomorrow\b|\blater\b|\bonly if\b",
-    r"\bbe (?:clear|honest|careful)\b|\bfor (?:your|a) review\b|\bso that you\b|\b(?:for example|for instance"
+    r"\bfor (?:your|a) review\b|\bso that you\b|\b(?:for example|for instance"
     r"|e\.g\.|such as|like this|like so|as follows)\W*$",
     r"\b(?:was|were|had) (?:going|planned|about)\b|\bshould have\b|\b(?:ignore|skip|leave)\b (?:it|this|that"
     r"|the)\b|\b(?:tag|token|syntax|format|frame)s?\W*$",
@@ -259,7 +261,10 @@ UNMEANT: Final = _words(
     r"|outputs?"
     rf"|responses?){_HEAD}|\ban? (?:[\w-]+ )?(?:template|definition|dataset|input|answer|reply){_HEAD}",
     r"\b(?:answers?|outputs?|responses?|messages?) (?:of|from|by)\b|\brepl(?:y|ies)\b|\bwith the definition\b"
-    r"|\bsuch\b|\bthe wire\b|\bdataset\b|\bone line\b"
+    r"|\bsuch\b|\bthe wire\b|\b(?:send|write|understand) you\b|\badd (?:that|an? (?:warning|remark|note|word"
+    r"|caveat))\b|\b(?:here|the subject|right words|between the lines|my memory|angle)\W*$|\b(?:dangerous|harmful"
+    r"|destructive|unsafe|malicious|poem|joke)\b|\byour (?:\w+ )?(?:message|text|sentence|question)\b|\bdataset\b"
+    r"|\bone line\b"
     r"|\byesterday\b|\blast (?:time|week|night|month|year)\b|\bit together\b|\b(?:with|by|past|read|whether) you\b"
     r"|\baloud\b|\b(?:piece by piece|by hand|for readability)\b|\b(?:fake|dummy|placeholders?)\b"
     r"|[\"”»]\W*(?:\w+ ){0,2}(?:said|says|replied|typed|thought|whispered|cried)\b|\bin (?:xml|json|hermes|qwen"
@@ -269,7 +274,8 @@ UNMEANT: Final = _words(
     r"\b(?:show|explain|describe|demonstrate|clarify)\w*\b.{0,40}\b(?:an?|this|the following|one"
     r"|some) (?:\w+ )?examples?\b",
     r"\b(?:show|showing|explain|explaining|describe|describing)\b (?:you )?(?:something|what|how|why|where)\b",
-    r"\b(?:write|type|print|put|note|mark)\b (?:it(?! (?:in)?to )|this|that|out|down|up|the (?:frame|call|string|tag"
+    r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) )|out|down|up"
+    r"|the (?:frame|call|string|tag"
     r"|test input|raw \w+))\b",
     r"\b(?:i|we|you) (?:can )?see\W*$|\b(?:it|he|she|they|which) (?:says?|said|reads?|prints?|printed|wrote|writes"
     r"|answer\w*|contain\w*|show\w*|return\w*)\W*$",
