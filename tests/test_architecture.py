@@ -29,7 +29,7 @@ def relative(path: Path) -> str:
 
 CODEC_FILES = {
     "__init__.py", "names.py", "models.py", "content.py", "tools.py", "request.py", "response.py", "stream_reader.py",
-    "stream_writer.py", "errors.py", "http.py",
+    "stream_writer.py", "errors.py", "http.py", "members.py",
 }  # fmt: skip
 """What every codec has, so that whoever knows one finds the way in all."""
 MAX_MORE_FILES = 4

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 import material
 from step_count import count_steps
 from toolwire.core import tokens
+from toolwire.core.codec import UsageNames
 from toolwire.core.events import fold
 from toolwire.core.ir import (
     Call,
@@ -272,9 +273,9 @@ def test_the_estimate_of_a_body_is_linear(protocol: str, kind: str) -> None:
 
 def test_many_beginnings_of_usage_are_not_read_one_by_one() -> None:
     end = b'"usage":{' * 900
-    few, many = (count_steps(partial(find_usage, end[-size:])) for size in (2_000, 8_000))
+    few, many = (count_steps(partial(find_usage, UsageNames(), end[-size:])) for size in (2_000, 8_000))
     assert many <= few * 5
-    assert find_usage(end + b'"usage":{"prompt_tokens":3}') == Usage(3)
+    assert find_usage(UsageNames(), end + b'"usage":{"prompt_tokens":3}') == Usage(3)
 
 
 def test_changes_of_many_tools_are_found_at_once() -> None:

@@ -38,6 +38,7 @@ from gateway.raw_exchange import (
     stage,
     whole,
 )
+from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Origin, Usage
 from toolwire.gateway.features.costs.ledger import LedgerQuery, UsageSum
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
@@ -425,9 +426,9 @@ def test_a_forwarded_path_that_is_free(served: Served) -> None:
     ],
 )
 def test_an_end_without_usage(end: bytes) -> None:
-    assert find_usage(end) is None
+    assert find_usage(UsageNames(), end) is None
 
 
 def test_the_last_usage_counts() -> None:
     end = b'{"usage":{"input_tokens":1}} {"usage": {"input_tokens":9,"input_tokens_details":{"cached_tokens":4}}}'
-    assert find_usage(end) == Usage(9, 0, 4)
+    assert find_usage(UsageNames(), end) == Usage(9, 0, 4)

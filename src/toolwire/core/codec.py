@@ -334,6 +334,25 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     """From the body, the model's name and the ledger; the same object when nothing changes, never changed in place."""
 
 
+class UsageNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer of an endpoint that is only forwarded calls its token counts. The defaults are those of OpenAI,
+    whose endpoints differ; Anthropic has the second ones."""
+
+    holder: str = "usage"
+    """The object that they are in."""
+    counts: Mapping[str, tuple[str, ...]] = msgspec.field(
+        default_factory=lambda: {
+            "input": ("prompt_tokens", "input_tokens"),
+            "output": ("completion_tokens", "output_tokens"),
+            "total": ("total_tokens",),
+            "cache_read": ("cached_tokens",),
+        }
+    )
+    """By the field of `Usage`."""
+    details: tuple[str, ...] = ("prompt_tokens_details", "input_tokens_details")
+    """Objects in it with further counts."""
+
+
 class Http(msgspec.Struct, frozen=True, kw_only=True):
     """How the protocol looks over HTTP. Header names are in lower case everywhere."""
 
@@ -371,6 +390,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that ask for several answers: by their number, or by a list of prompts."""
     settings_keys: tuple[str, ...] = ()
     """The object that these keys are in (Gemini's `generationConfig`); none if they are outermost."""
+    forwarded_usage: UsageNames = UsageNames()
     media_markers: tuple[bytes, ...] = ()
     """Bytes of every body with an image, a file, a sound or a video, whose length says little about their tokens."""
     object_markers: tuple[bytes, ...] = ()

@@ -102,6 +102,10 @@ class RequestMembers(Struct, frozen=True, kw_only=True):
     """The same where the value is an object."""
     has_settings: Callable[[Object], bool] = lambda node: False
     """Are the members of this object settings for the server, also those that are free elsewhere?"""
+    inner_requests: str = ""
+    """The outermost member of a forwarded body with a list of requests, each of which names the model again."""
+    read_model: Callable[[str], str] = lambda name: name
+    """The name of a model without that of its collection."""
     turns: frozenset[str] = frozenset()
     """Outermost members with the conversation. Only the tools in it can choose a model."""
     declarations: frozenset[str] = frozenset()

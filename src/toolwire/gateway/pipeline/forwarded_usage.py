@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 
+from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Usage
 from toolwire.core.json_values import Json
 
@@ -14,22 +16,18 @@ TAIL_SIZE = 8192
 """Bytes of the end of an answer in which its usage is searched."""
 _MAX_STARTS = 8
 """Places that are tried: an answer says its usage once, and each try reads to the end."""
-_find_starts = re.compile(rb'"(?:usage|usageMetadata)"\s*:\s*(?=\{)').finditer
-_FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("input", ("prompt_tokens", "input_tokens", "promptTokenCount")),
-    ("output", ("completion_tokens", "output_tokens", "candidatesTokenCount")),
-    ("total", ("total_tokens", "totalTokenCount")),
-    ("cache_read", ("cached_tokens", "cachedContentTokenCount")),
-)
-"""The counts, and what OpenAI, Anthropic and Google call them."""
-_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
-def find_usage(tail: bytes) -> Usage | None:
+@cache
+def _start_pattern(holder: str) -> re.Pattern[bytes]:
+    return re.compile(rb'"%b"\s*:\s*(?=\{)' % holder.encode())
+
+
+def find_usage(names: UsageNames, tail: bytes) -> Usage | None:
     """The last usage in the end of an answer; None if there is none."""
-    for start in reversed([found.end() for found in _find_starts(tail)][-_MAX_STARTS:]):
+    for start in reversed([found.end() for found in _start_pattern(names.holder).finditer(tail)][-_MAX_STARTS:]):
         node = _decode_first_object(tail[start:])
-        usage = None if node is None else _read_counts(node)
+        usage = None if node is None else _read_counts(names, node)
         if usage is not None:
             return usage
     return None
@@ -49,11 +47,11 @@ def _decode_first_object(data: bytes) -> Mapping[str, Json] | None:
     return None
 
 
-def _read_counts(node: Mapping[str, Json]) -> Usage | None:
-    places = [node, *(place for name in _DETAILS if isinstance(place := node.get(name), dict))]
+def _read_counts(names: UsageNames, node: Mapping[str, Json]) -> Usage | None:
+    places = [node, *(place for name in names.details if isinstance(place := node.get(name), dict))]
     counts: dict[str, int] = {}
-    for field, names in _FIELDS:
-        values = (place.get(name) for place in places for name in names)
+    for field, keys in names.counts.items():
+        values = (place.get(key) for place in places for key in keys)
         count = next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
         if count is not None and count >= 0:
             counts[field] = count

@@ -316,7 +316,7 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
     record = call.record
     if call.running.open_call is None:
         return
-    usage = find_usage(end[-TAIL_SIZE:])
+    usage = find_usage(call.client_codec.http.forwarded_usage, end[-TAIL_SIZE:])
     record.answer.usage = usage if usage is not None and is_believable(usage.input) else None
     call.runtime.telemetry.end_call(call.running, record.answer.usage)
     if record.answer.usage is None and call.running.counts_use:

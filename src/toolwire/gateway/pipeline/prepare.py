@@ -32,8 +32,6 @@ from toolwire.translation.options import Options
 
 SHOW_CALLS_HEADER = "x-toolwire-calls"
 """A client that sends `x-toolwire-calls: show` sees the tool calls that the gateway runs."""
-IMAGE_MARKER = b"image"
-"""Every protocol has this in a body with an image: in the type of the part, or in its MIME type (Gemini)."""
 MIN_TOOL_LENGTH = 64
 """The fewest bytes of a tool's declaration: shorter bodies need not be searched for too many tools."""
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
@@ -85,7 +83,9 @@ async def _describe_images(
 ) -> None:
     """Have the images of a request described, if the model cannot see."""
     describer, size = call.runtime.image_describer, len(call.body)
-    if not upstream.image_model or describer is None or not (stored or call.body.data.find(IMAGE_MARKER) >= 0):
+    if not upstream.image_model or describer is None:
+        return
+    if not stored and not call.body.may_have(call.client_codec.http.media_markers):
         return
     images = await run_by_size(size, lambda: exchange.find_images(call.body.data, stored))
     if images:
@@ -184,7 +184,8 @@ def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
         return False
     if upstream.reads_tools and call.body.has_tools():
         return False
-    if upstream.image_model and call.runtime.image_describer is not None and call.body.data.find(IMAGE_MARKER) >= 0:
+    may_describe = upstream.image_model and call.runtime.image_describer is not None
+    if may_describe and call.body.may_have(call.client_codec.http.media_markers):
         return False
     limit = upstream.max_tools
     if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:

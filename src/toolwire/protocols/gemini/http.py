@@ -15,6 +15,7 @@ from toolwire.core.codec import (
     ModelInfo,
     ModelPage,
     TokenCountEndpoint,
+    UsageNames,
     make_facts,
     parse_passthrough_endpoints,
 )
@@ -334,6 +335,16 @@ HTTP = Http(
     output_limit_keys=("maxOutputTokens", "max_output_tokens"),
     answer_count_keys=("candidateCount", "candidate_count"),
     settings_keys=("generationConfig", "generation_config"),
+    forwarded_usage=UsageNames(
+        holder="usageMetadata",
+        counts={
+            "input": ("promptTokenCount",),
+            "output": ("candidatesTokenCount",),
+            "total": ("totalTokenCount",),
+            "cache_read": ("cachedContentTokenCount",),
+        },
+        details=(),
+    ),
     media_markers=(b"nlineData", b"nline_data", b"ileData", b"ile_data"),
     object_markers=(
         *(b"ileUri", b"ile_uri", b"achedContent", b"ached_content", b"ileSearchStore", b"ile_search_store"),

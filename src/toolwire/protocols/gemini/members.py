@@ -46,6 +46,12 @@ def name_in_uri(uri: str) -> str:
     return uri if scheme.startswith("gs:") or ("://" not in uri and not scheme.startswith("data:")) else ""
 
 
+def read_model(name: str) -> str:
+    if name.startswith(("publishers/", "projects/")):  # Vertex
+        return name.rpartition("/models/")[2]
+    return name.removeprefix("models/")
+
+
 _TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
 _OBJECT_NAMES = letter_set("fileIds cachedContent fileSearchStoreName fileSearchStoreNames datastore ragCorpus".split())
 
@@ -73,6 +79,8 @@ REQUEST_MEMBERS = RequestMembers(
     ).all_keys,
     free_objects=frozenset({"response", "output"}),
     has_settings=lambda node: "instances" in node,  # on Vertex `parameters` can name a bucket
+    inner_requests="requests",
+    read_model=read_model,
     turns=frozenset({"contents", "input"}),
     declarations=_TOOL_LISTS,
     tool_choices=KnownKeys("toolConfig", "toolChoice", "functionCall", "mcpServers").all_keys,

@@ -73,7 +73,8 @@ def read_named_model(codec: Codec, match: PassthroughMatch, content_type: str, d
     if place != "path":
         return NamedModel(name=body.peek.model, place="body", body=body, names=body.names)
     models = _models_in_body(body)
-    different = next((name for name in models if _strip_collection(name) != match.model), None)
+    read_model = codec.request_members.read_model
+    different = next((name for name in models if read_model(name) != match.model), None)
     if different is not None:
         what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
         return Failure("invalid", what, 400, "", "model")
@@ -95,14 +96,6 @@ def _read_without_model(
 # --- a model in the path, and again in the body (Gemini) ---
 
 
-def _strip_collection(name: str) -> str:
-    return (
-        name.rpartition("/models/")[2]
-        if name.startswith(("publishers/", "projects/"))
-        else name.removeprefix("models/")
-    )
-
-
 def _decode_object(body: ClientBody) -> Object:
     try:
         return body.judge()
@@ -110,8 +103,8 @@ def _decode_object(body: ClientBody) -> Object:
         return {}
 
 
-def _objects_with_model(body: Object) -> Iterator[Object]:
-    requests = body.get("requests")
+def _objects_with_model(codec: Codec, body: Object) -> Iterator[Object]:
+    requests = body.get(codec.request_members.inner_requests)
     inner = requests if isinstance(requests, list) else (requests,)  # Google takes one object for a list of one
     for node in (body, *inner):
         if isinstance(node, dict) and "model" in node:
@@ -119,18 +112,19 @@ def _objects_with_model(body: Object) -> Iterator[Object]:
 
 
 def _models_in_body(body: ClientBody) -> list[str]:
-    """The models that the body names, for itself and for each of its `requests`."""
+    """The models that the body names, for itself and for each of the requests in it."""
     if b"model" not in body.data and b"\\u" not in body.data:
         return []
-    return [str(node["model"]) for node in _objects_with_model(_decode_object(body))]
+    return [str(node["model"]) for node in _objects_with_model(body.codec, _decode_object(body))]
 
 
 def _rename_in_body(body: ClientBody, model: str) -> bytes:
     if not _models_in_body(body):
         return body.write()
     whole = deepcopy(_decode_object(body))
-    for node in _objects_with_model(whole):
-        node["model"] = f"models/{model}" if str(node["model"]).startswith("models/") else model
+    collection = body.codec.http.model_collection
+    for node in _objects_with_model(body.codec, whole):
+        node["model"] = collection + model if str(node["model"]).startswith(collection) else model
     return encode(whole)
 
 
