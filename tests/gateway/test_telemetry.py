@@ -214,6 +214,7 @@ def test_what_peers_wrote_is_cut() -> None:
 def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
     log = Log("json", lambda line: None)
     log.log_exchanges([exchange(requested_model="m" * 10_000), exchange(losses=("a",) * 10_000)])
+    log.log_exchanges([exchange(secrets=("k" * 10_000,))])
     assert not log._line_heads
     for number in range(5000):
         log.log_exchanges([exchange(requested_model=str(number))])

@@ -334,7 +334,8 @@ class Log:
             if len(self._line_heads) >= _MAX_CACHED_HEADS:
                 self._line_heads.clear()
             # Clients choose these texts, so long ones are not cached.
-            texts = (asked.model, record.upstream.model, record.client.user_agent, record.client.path)
+            client = record.client
+            texts = (asked.model, record.upstream.model, client.user_agent, client.path, *client.secrets)
             if sum(map(len, texts)) <= 1000 and len(record.answer.losses) <= 50:
                 self._line_heads[key] = head
         return json_line(record, stamp, head, self._bodies)

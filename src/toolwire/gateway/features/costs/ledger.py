@@ -25,7 +25,7 @@ from toolwire.gateway.http.redact import safe_name
 from toolwire.gateway.models.amounts import to_units
 from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.telemetry.record import CallUsage, Client, ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.running import RunningExchange
 
 HOUR = 3600
@@ -177,14 +177,16 @@ _NO_COUNTS: Counts = (None, None, None, None, None)
 
 
 def make_row(id: str, record: ExchangeRecord, call: CallUsage) -> LedgerRow:
-    usage, cost, reported = call.usage, call.cost, call.reported_cost
+    usage, cost, reported, client = call.usage, call.cost, call.reported_cost, record.client
     return LedgerRow(
         id,
         record.started_at,
         record.request_id[:MAX_NAME],
         record.asked.operation,
         record.asked.session,
-        *_clean_names(record.client, call.provider, call.account, call.model),
+        *_clean_names(
+            client.key_name, client.team, client.agent, client.subagent, call.provider, call.account, call.model
+        ),
         *(_NO_COUNTS if usage is None else _read_counts(usage)),
         None if cost is None else to_units(cost),
         None if reported is None else to_units(reported),
@@ -193,9 +195,8 @@ def make_row(id: str, record: ExchangeRecord, call: CallUsage) -> LedgerRow:
 
 
 @lru_cache(1024)
-def _clean_names(client: Client, provider: str, account: str, model: str) -> Names:
+def _clean_names(*names: str) -> Names:
     """Names without credentials and control characters; the same ones come again and again. A session is a digest."""
-    names = (client.key_name, client.team, client.agent, client.subagent, provider, account, model)
     key, team, agent, subagent, provider, account, model = (safe_name(name)[:MAX_NAME] for name in names)
     return key, team, agent, subagent, provider, account, model
 
