@@ -1377,6 +1377,8 @@ MORE_MENTIONS: list[str] = [
     "Let me search my memory.\nCALL",
     "I'll write a poem about it.\nCALL",
     "I'll read between the lines.\nCALL",
+    "I'll test you on this.\nCALL",
+    "Let me check with the team before running it.\nCALL",
 ]
 
 OTHER_FRAMES: dict[str, str] = {
@@ -1632,5 +1634,14 @@ INTRODUCTIONS: list[str] = [
     "Let me put this in a file.",
     "Good idea. I'll do it that way.",
     "I'll look up both words.",
+    "I'll get the exchange rate.",
+    "Let me set a reminder.",
+    "I'll turn on the lights.",
+    "I'll play that song.",
+    "I'll take a screenshot.",
+    "Let me type the password.",
+    "Let me scroll down.",
+    "I'll go to the page.",
+    "I'll remember that.",
 ]
 """What models say before they call a tool."""

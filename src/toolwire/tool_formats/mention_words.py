@@ -176,7 +176,8 @@ _WORK: Final = (
     r"|push"
     r"|fork|mount|poll|tackl|redo|undo|restor|back up|(?:take|have) (?:a|another)\b.*? look|list|grab|delegat|pick"
     r"|choos"
-    r"|select|ask the|proceed)\w*"
+    r"|select|ask the|proceed|play|book|scroll|type the|remember|go to|get (?:the|your|some|more)"
+    r"|turn(?:ing)? (?:on|off)|set (?:an?|the|your)(?! scene| stage| tone)|take a (?:screenshot|photo|picture))\w*"
 )
 _LIGHT: Final = (
     r"(?:mak(?:e|ing)|do(?:ing)?|get(?:ting)?|set(?:ting)?|put(?:ting)?|us(?:e|ing)|keep(?:ing)?|start(?:ing)?"
@@ -261,7 +262,8 @@ UNMEANT: Final = _words(
     r"|outputs?"
     rf"|responses?){_HEAD}|\ban? (?:[\w-]+ )?(?:template|definition|dataset|input|answer|reply){_HEAD}",
     r"\b(?:answers?|outputs?|responses?|messages?) (?:of|from|by)\b|\brepl(?:y|ies)\b|\bwith the definition\b"
-    r"|\bsuch\b|\bthe wire\b|\b(?:send|write|understand) you\b|\badd (?:that|an? (?:warning|remark|note|word"
+    r"|\bsuch\b|\bthe wire\b|\b(?:send|write|understand|test) you\b|\bbefore (?:running|executing|calling"
+    r"|sending) (?:it|this)\b|\badd (?:that|an? (?:warning|remark|note|word"
     r"|caveat))\b|\b(?:here|the subject|right words|between the lines|my memory|angle)\W*$|\b(?:dangerous|harmful"
     r"|destructive|unsafe|malicious|poem|joke)\b|\byour (?:\w+ )?(?:message|text|sentence|question)\b|\bdataset\b"
     r"|\bone line\b"
