@@ -121,6 +121,8 @@ class RequestMembers(Struct, frozen=True, kw_only=True):
     check_tool_servers: Callable[[Object, bool], None] = lambda body, removes_tools: None
     """Raises Malformed where a body names an MCP server whose tools no rule can judge; and, where rules remove tools,
     one that says itself which tools it has."""
+    cache_breakpoints: tuple[str, ...] = ()
+    """Members that mark how far a prompt should be cached; what is cached does not depend on them."""
     objects: ObjectMembers = ObjectMembers()
 
 

@@ -61,6 +61,7 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=key_set("tool_choice mcp_servers"),
     tool_places=key_set("tools tool_choice"),
     check_tool_servers=check_tool_servers,
+    cache_breakpoints=("cache_control",),
     objects=ObjectMembers(
         names=letter_set(["file_ids"]),
         forwarded_names=letter_set(["file_ids"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.core.json_values import Object
 from toolwire.core.request_members import ObjectMembers, RequestMembers, letter_set, read_spellings
-from toolwire.protocols.openai_chat.names import REQUEST_KEYS
+from toolwire.protocols.openai_chat.names import CACHE_KEYS, REQUEST_KEYS
 
 _OPENAI = REQUEST_KEYS | frozenset(
     """audio logit_bias modalities moderation prediction prompt_cache_options prompt_cache_retention""".split()
@@ -98,6 +98,7 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=frozenset({"tool_choice", "function_call", "mcp_servers", "web_search_options"}),
     tool_places=frozenset({"tools", "functions", "tool_choice"}),
     stored_tools={"cached_content": str},
+    cache_breakpoints=CACHE_KEYS,
     objects=ObjectMembers(
         names=letter_set("file_ids vector_store_ids cached_content".split()),
         forwarded_names=letter_set(

@@ -45,6 +45,7 @@ REQUEST_MEMBERS = RequestMembers(
     tool_places=frozenset({"tools", "tool_choice"}),
     items_with_tools=frozenset("additional_tools tool_search_output mcp_list_tools mcp_tool_listing".split()),
     stored_tools={"prompt": dict},
+    cache_breakpoints=("prompt_cache_breakpoint",),
     objects=ObjectMembers(
         names=letter_set(["file_ids", "vector_store_ids"]),
         forwarded_names=letter_set(["file_ids", "vector_store_ids"]),

@@ -4,7 +4,8 @@ that differs from the prompt before; and the likely cause. A difference ends wha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from operator import eq
 from typing import Literal, TypeAlias
 
@@ -19,11 +20,6 @@ changed; a time or an id in them changes from turn to turn; the turn before is t
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
-_BREAKPOINT = b'"cache_control"'
-_remove_breakpoints = re.compile(
-    rb',\s*"cache_control"\s*:\s*(?:\{[^{}]*\}|null)|"cache_control"\s*:\s*(?:\{[^{}]*\}|null)\s*,?'
-).sub
-"""Anthropic's cache breakpoints. Agents move them with every turn; what is cached does not depend on them."""
 _TEXT_PART_START, _TEXT_PART_END = b'[{"type":"text","text":', b'"}]}'
 """Around a message that is one text. Claude Code writes a text with a breakpoint as a part, and the same text without
 one as a string."""
@@ -78,9 +74,19 @@ def split_prompt(body: bytes, protocol: str) -> Prompt | None:
         turns=len(turns),
     )
     pieces = [*tools, *([bytes(instructions)] if instructions is not None else ()), *turns]
-    if body.find(_BREAKPOINT) >= 0:
-        pieces = [_remove_breakpoints(b"", piece) if piece.find(_BREAKPOINT) >= 0 else piece for piece in pieces]
+    for name in codec.request_members.cache_breakpoints:
+        marker, remove = _breakpoint_pattern(name)
+        if body.find(marker) >= 0:
+            pieces = [remove(b"", piece) if piece.find(marker) >= 0 else piece for piece in pieces]
     return Prompt(shape, pieces)
+
+
+@cache
+def _breakpoint_pattern(name: str) -> tuple[bytes, Callable[[bytes, bytes], bytes]]:
+    """The member as it is written, and what removes it with its value. Agents move breakpoints with every turn."""
+    marker = b'"%b"' % name.encode()
+    member = marker + rb"\s*:\s*(?:\{[^{}]*\}|null)"
+    return marker, re.compile(rb",\s*%b|%b\s*,?" % (member, member)).sub
 
 
 def _list_items(value: Raw | None) -> list[bytes]:
