@@ -25,6 +25,33 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+# --- layers and features --------------------------------------------------------------------------------------------
+
+OPTIONAL_EXTRAS = {"toolwire.gateway.telemetry.spans", "toolwire.gateway.store.postgres_pool"}
+"""Modules whose packages may be missing at run time."""
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if "TYPE_CHECKING" in path.read_text()], ids=relative)
+def test_no_import_for_types_alone_hides_a_cycle_of_packages(path: Path) -> None:
+    package = ".".join(path.relative_to(ROOT / "src").parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            hidden = {one.module or "" for one in node.body if isinstance(one, ast.ImportFrom)} - OPTIONAL_EXTRAS
+            outside = {name for name in hidden if name.split(".")[0].startswith("toolwire") and package not in name}
+            assert outside == set()
+
+
+def test_every_stage_and_section_is_listed() -> None:
+    features = SOURCE / "gateway" / "features"
+    listed = (features / "__init__.py").read_text()
+    loaded = (SOURCE / "gateway" / "configuration" / "load.py").read_text()
+    for stage in features.glob("*/stage.py"):
+        assert f"features.{stage.parent.name}" in listed, f"{stage.parent.name} is not in `build_stages`"
+    for settings in features.glob("*/settings.py"):
+        name = next(re.finditer(r"class (\w+)\(Section", settings.read_text()))[1]
+        assert re.search(rf"SECTIONS[^)]*\b{name}\b", loaded), f"{name} is not in `SECTIONS`"
+
+
 # --- codecs ---------------------------------------------------------------------------------------------------------
 
 CODEC_FILES = {

@@ -192,34 +192,37 @@ class Runtime:
         with_tools, without = choose_codecs(target, client_codec)
         return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
 
-    def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
-        provider, model = target.provider, target.model
-        limit = target.max_output_tokens
-        name = target.calls.name if isinstance(target.calls, ModelRule) else model
-        facts = self._facts.find_set_facts(name, target)
-        direct_tools = _first_set(target.calls.direct_tools, provider.calls.direct_tools)
-        chosen_format = _first_set(target.calls.tool_format, provider.calls.tool_format)
-        tool_format = chosen_format or provider.default_tool_format or (AUTO if expected_formats(model) else OFF)
-        repair_calls = _first_set(target.calls.repair_calls, provider.calls.repair_calls)
-        tools = _first_set(target.calls.tools, provider.calls.tools) or "auto"
-        tool_prompt = tool_format if tool_format in PROMPTS else AUTO
-        image_model = _first_set(target.calls.describe_images, provider.calls.describe_images) or ""
-        options = Options(
-            model=model,
+    def _build_options(self, target: Target, codec: Codec, stream: bool) -> Options:
+        provider, calls = target.provider, target.provider.calls
+        direct_tools = _first_set(target.calls.direct_tools, calls.direct_tools)
+        tool_format = _find_tool_format(target)
+        repair_calls = _first_set(target.calls.repair_calls, calls.repair_calls)
+        is_prompted = _first_set(target.calls.tools, calls.tools) == "prompted"
+        return Options(
+            model=target.model,
             stream=stream,
             binary_results=self.config.translate.binary_results,
             cache_breakpoints=self.config.translate.cache_breakpoints,
-            max_output_tokens=limit,
+            max_output_tokens=target.max_output_tokens,
             max_bytes=self.config.server.max_body,
             maker=f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}",
             stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
-            tool_search=_first_set(target.calls.tool_search, provider.calls.tool_search) or "off",
+            tool_search=_first_set(target.calls.tool_search, calls.tool_search) or "off",
             direct_tools=DEFAULT_DIRECT_TOOLS if direct_tools is None else direct_tools,
             tool_format=tool_format,
             repair_calls=tool_format != OFF if repair_calls is None else repair_calls,
-            on_bad_call=_first_set(target.calls.on_bad_call, provider.calls.on_bad_call) or "keep",
-            tool_prompt=tool_prompt if tools == "prompted" else "",
+            on_bad_call=_first_set(target.calls.on_bad_call, calls.on_bad_call) or "keep",
+            tool_prompt=_choose_tool_prompt(tool_format) if is_prompted else "",
         )
+
+    def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
+        provider, model, calls = target.provider, target.model, target.provider.calls
+        name = target.calls.name if isinstance(target.calls, ModelRule) else model
+        facts = self._facts.find_set_facts(name, target)
+        options = self._build_options(target, codec, stream)
+        has_chosen_format = _first_set(target.calls.tool_format, calls.tool_format) is not None
+        tools = _first_set(target.calls.tools, calls.tools) or "auto"
+        image_model = _first_set(target.calls.describe_images, calls.describe_images) or ""
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
         else:
@@ -232,7 +235,7 @@ class Runtime:
             codec=codec,
             model=model,
             stream=stream,
-            allows_passthrough=CODECS[codec.name] is codec and limit is None,
+            allows_passthrough=CODECS[codec.name] is codec and target.max_output_tokens is None,
             address=address,
             address_label=label,
             names=UpstreamNames(provider.name, provider.account, codec.name, model, label),
@@ -246,15 +249,24 @@ class Runtime:
             max_tools=codec.constraints.max_tools(model),
             may_pass_unread=not options.stamp_seals
             and not options.tool_prompt
-            and (not options.repairs_answers or chosen_format is None),
+            and not (options.repairs_answers and has_chosen_format),
             reads_tools=options.tool_search != "off" or options.repairs_answers,
-            repairs_only_calls=chosen_format is None,
-            prompt_if_refused=tool_prompt if tools == "auto" else "",
+            repairs_only_calls=not has_chosen_format,
+            prompt_if_refused=_choose_tool_prompt(options.tool_format) if tools == "auto" else "",
             image_model="" if image_model == "off" else image_model,
             set_window=facts.context_window,
             set_output_limit=facts.max_output_tokens,
             known_output_limit=self._facts.find_target_facts(name, target, NO_FACTS).max_output_tokens,
         )
+
+
+def _find_tool_format(target: Target) -> str:
+    chosen = _first_set(target.calls.tool_format, target.provider.calls.tool_format)
+    return chosen or target.provider.default_tool_format or (AUTO if expected_formats(target.model) else OFF)
+
+
+def _choose_tool_prompt(tool_format: str) -> str:
+    return tool_format if tool_format in PROMPTS else AUTO
 
 
 def _first_set(first: _T | None, second: _T | None) -> _T | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Usage
 from toolwire.gateway.http.stderr import STDERR
+from toolwire.gateway.settings.config import ServerSettings
+from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
@@ -17,9 +19,7 @@ from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRe
 from toolwire.gateway.telemetry.running import CallSink, EndSink, PromptSink, RunningExchange, Sinks, StartSink
 from toolwire.terminal.packages import describe_missing_package
 
-if TYPE_CHECKING:
-    from toolwire.gateway.settings.config import ServerSettings
-    from toolwire.gateway.telemetry.call_prices import CallPricer
+if TYPE_CHECKING:  # its packages are an optional extra
     from toolwire.gateway.telemetry.spans import SpanTracer
 
 

@@ -4,15 +4,12 @@ answer itself. They belong to the key that got the answer, and that is noted bef
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from toolwire.core.codec import Http
 from toolwire.core.json_values import Malformed, decode
 from toolwire.core.sse import FrameTooLong, SseSplitter
 from toolwire.gateway.http.connection import ChunkSink, TransportError
-
-if TYPE_CHECKING:
-    from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.http.messages import UpstreamResponse
 
 NoteNames = Callable[[tuple[str, ...]], Awaitable[None]]
 

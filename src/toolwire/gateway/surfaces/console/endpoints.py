@@ -7,17 +7,20 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from toolwire import __version__
 from toolwire.core.ir import Failure
+from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import run_aside
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
+from toolwire.gateway.models.listing import ModelLists
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.surfaces.console import detail, live, providers, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.api import (
@@ -43,11 +46,6 @@ from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
-
-if TYPE_CHECKING:
-    from toolwire.gateway.exchange.gateway_request import Runtime
-    from toolwire.gateway.models.listing import ModelLists
-    from toolwire.gateway.settings.config import Config
 
 JSON_HEADERS: Mapping[str, str] = {
     **SECURITY_HEADERS,
