@@ -279,7 +279,7 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
                 del runtime, parts
                 file.write_text(f"{file.read_text()}# {number}\n")
                 served.gateway.start_reload()
-                wait_until(lambda: served.gateway._config_source._text.endswith(f"# {number}\n"))  # type: ignore[union-attr]  # noqa: B023
+                wait_until(lambda: served.gateway.accepted_file.text.endswith(f"# {number}\n"))  # type: ignore[union-attr]  # noqa: B023
                 assert call(served, "anthropic", scene.model, False).status == 200
             wait_until(lambda: all(one() is None for one in replaced))
             assert _count_configurations() <= before + 2  # the file's, and the same with the keys of the store

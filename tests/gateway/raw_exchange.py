@@ -26,6 +26,7 @@ import uvloop
 from gateway.provider import ANSWERS, ScriptedAnswer
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.features import Features
 from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire_conformance.peers import PEERS
@@ -319,6 +320,12 @@ class Served:
         self.gateway = gateway
         self.lines = lines
         self.scene = wire.scene
+
+    @property
+    def features(self) -> Features:
+        """What the gateway's features keep."""
+        assert self.gateway.features is not None
+        return self.gateway.features
 
     def line(self, request_id: str) -> dict[str, Any]:
         """The log line of this exchange, which may come a moment after its answer."""

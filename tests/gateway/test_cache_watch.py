@@ -425,4 +425,4 @@ def test_it_can_be_turned_off(tmp_path: Any) -> None:
         line = staged.line(got.id)
         assert "cache_expected_tokens" not in line
         assert "toolwire_cache" not in ask(staged.port, "GET", "/metrics").data.decode()
-        assert not staged.gateway._cache_watch._sessions
+        assert not staged.features.cache_watch._sessions

@@ -88,10 +88,15 @@ def limited(folder: Path, limits: str, server: str = "", store: str = "none") ->
         yield served
 
 
+def reservations_of(served: Served) -> Reservations:
+    found = served.features.limits.reservations
+    assert found is not None
+    return found
+
+
 def used(served: Served) -> dict[str, int]:
     """What is used of each counter, as soon as nothing is held any more."""
-    reservations = served.gateway._reservations
-    assert reservations is not None
+    reservations = reservations_of(served)
     cells = reservations.counters._cells  # type: ignore[attr-defined]
     wait_until(lambda: not reservations._open and not any(cell.held for cell in cells.values()))
     return {name: cell.used for name, cell in cells.items() if cell.used}
@@ -99,9 +104,8 @@ def used(served: Served) -> dict[str, int]:
 
 def stop_clock(served: Served) -> float:
     """For a test that counts in one minute, which might end in the middle of it. Returns the time."""
-    reservations, now = served.gateway._reservations, time.time()
-    assert reservations is not None
-    reservations.counters._clock = lambda: now  # type: ignore[attr-defined]
+    now = time.time()
+    reservations_of(served).counters._clock = lambda: now  # type: ignore[attr-defined]
     return now
 
 
@@ -1115,7 +1119,7 @@ def test_counters_that_are_busy_open_no_limit(is_busy: bool, soft: str, status: 
 
     with limited(tmp_path, f"[[limits]]\ntokens_per_day = 50000\n{soft}") as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False))
-        served.gateway._reservations.counters = Unusable()  # type: ignore[union-attr]
+        reservations_of(served).counters = Unusable()
         got = call(served, "openai-chat", scene.model, False, sent_key("ana"))
         assert got.status == status
         if status == 503:
@@ -1162,7 +1166,7 @@ def test_what_was_used_is_known_after_a_restart(tmp_path: Path) -> None:
             statuses = []
             for _ in range(2):
                 statuses.append(asked(served, scene, "ana", max_tokens=100))
-                if served.gateway._reservations._open:  # type: ignore[union-attr]
+                if reservations_of(served)._open:
                     used(served)
             assert statuses == expected
 
@@ -1191,8 +1195,10 @@ def test_a_redis_that_forgets_is_told_by_the_ledger(
         monkeypatch.setattr(time, "time", lambda: now)  # for the rows of the ledger
         scene = served.scene("openai-chat", huge_use("openai-chat", 1150, 50), model="priced")
         assert [asked(served, scene, "ana", max_tokens=50) for _ in range(2)] == [200, 200]
-        wait_until(lambda: not served.gateway._ledger.queued_rows)  # type: ignore[union-attr]
-        wait_until(lambda: served.gateway._ledger._task is None)  # type: ignore[union-attr]
+        ledger = served.features.costs.ledger
+        assert ledger is not None
+        wait_until(lambda: not ledger.queued_rows)
+        wait_until(lambda: ledger._task is None)
         redis.flushdb()
         statuses = {key: asked(served, scene, key, max_tokens=1000) for key in KEYS}
         assert statuses == {key: 429 if key in refused_keys.split() else 200 for key in KEYS}

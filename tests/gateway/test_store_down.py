@@ -346,7 +346,7 @@ def test_a_gateway_that_cannot_write_its_store_is_not_ready(tmp_path: Path, host
         assert got.status == 503
         assert got.data.decode().startswith(f"not ready: the store {tmp_path}/state/store.db cannot be used: ")
         assert ask(served.port, "GET", "/livez").status == 200
-        assert served.gateway._describe_readiness("203.0.113.7") == (
+        assert served.features.store.describe_readiness("203.0.113.7") == (
             503,
             "not ready: the store cannot be used: see the log",
         )

@@ -358,7 +358,6 @@ def test_a_gateway_that_does_not_use_the_keys_of_its_store_says_so(tmp_path: Pat
 
     asyncio.run(add())
     with stage(tmp_path, more=f'[store]\nurl = "{url}"\n') as served:
-        served.gateway._last_store_sweep = -1e9
         found = event(served, "config_problem")
         assert found["message"].startswith("the store has client keys, but this gateway serves everybody")
 

@@ -21,7 +21,7 @@ from gateway.process import Process, serving
 from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
 from step_count import count_steps
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.configuration import load
+from toolwire.gateway.configuration import config_watch, load
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.configuration.shared_config import SharedConfig
@@ -361,24 +361,23 @@ def test_authentication_stays_on_and_the_log_and_the_metrics_say_so(tmp_path: Pa
 def test_the_file_is_read_in_a_thread_and_the_polling_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[Gateway.__module__], "CONFIG_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(config_watch, "POLL_SECONDS", 0.01)
     threads: list[str] = []
     done = threading.Event()
     with staged(tmp_path) as (served, file):
-        source = served.gateway._config_source
-        read = source.read_if_changed
+        read = LiveConfig.read_if_changed
 
-        def watch(force: bool = False) -> object:
+        def watch(source: LiveConfig, force: bool = False) -> object:
             threads.append(threading.current_thread().name)
             if len(threads) == 1:
                 raise ZeroDivisionError("a bug")
-            found = read(force)
+            found = read(source, force)
             if found is not None:
                 done.set()
             return found
 
         loop_thread = next(one for one in threading.enumerate() if "(work)" in one.name)
-        monkeypatch.setattr(source, "read_if_changed", watch)
+        monkeypatch.setattr(LiveConfig, "read_if_changed", watch)
         file.write_text(file.read_text() + "# changed\n")
         assert done.wait(PATIENCE)
         assert loop_thread.name not in threads

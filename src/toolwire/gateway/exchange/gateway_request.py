@@ -119,7 +119,6 @@ class Runtime:
         telemetry: Telemetry,
         gateway_id: str,
         admission: Admission,
-        envelope_keys: EnvelopeKeys | None = None,
     ) -> None:
         self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
@@ -152,7 +151,7 @@ class Runtime:
             name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
-        self.set_envelope_keys(envelope_keys)
+        self.set_envelope_keys(None)
         self.accounts: AccountChooser | None = None
         """Chooses among the accounts of a provider; None if no provider has several."""
         self.upstream_for = cache_method(self._build_upstream, _MAX_CACHED)
@@ -162,7 +161,7 @@ class Runtime:
         and must not keep it alive."""
 
     def set_envelope_keys(self, keys: EnvelopeKeys | None) -> None:
-        """The key in a store that several gateways share is loaded after the runtime was made."""
+        """Those that sign what clients carry. A key in a store that several gateways share is loaded later."""
         self._envelope_keys = keys
         self._envelope_keys_by_owner = {"": keys}
 

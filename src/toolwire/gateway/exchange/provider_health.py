@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from toolwire.core.codec import RateLimit
+from toolwire.gateway.telemetry.telemetry import Telemetry
 
 MAX_TRACKED_MODELS = 1024
 """Clients choose model names, so their number has to be limited."""
@@ -127,3 +128,13 @@ class ProviderHealth:
         self.moved_sessions.move_to_end((provider, session))
         if len(self.moved_sessions) > MAX_MOVED_SESSIONS:
             self.moved_sessions.popitem(last=False)
+
+
+def report_cooldown(telemetry: Telemetry, label: str, seconds: float, reason: str) -> None:
+    """Log that a provider or an account begins to rest, or ends it (0 seconds), and show it in the metrics."""
+    provider, _, account = label.partition("/")
+    telemetry.set_cooldown(provider, account, seconds > 0)
+    event, level = ("provider_cooldown_start", "warn") if seconds else ("provider_cooldown_end", "info")
+    named = {"account": account, "reason": reason}
+    shown = {name: value for name, value in named.items() if value}
+    telemetry.log_event(event, level=level, provider=provider, **shown, seconds=seconds)

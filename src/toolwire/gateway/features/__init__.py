@@ -1,49 +1,107 @@
 """What the gateway can do beside translating: one folder each. Features do not know each other.
 
-`build_stages` is their one list: its order is the order of calls, and what a configuration does not ask for is not in
-it."""
+`Features` has their one list: its order is the order of calls, and what a configuration does not ask for is not in its
+stages."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+import asyncio
 
+from msgspec.structs import replace
+
+from toolwire.gateway.exchange.feature import Feature, Process, StageFeature
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.exchange.stages import Stages
 from toolwire.gateway.features.accounts import stage as accounts
+from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
 from toolwire.gateway.features.context_window.stage import ContextWindowStage
-from toolwire.gateway.features.limits.limits import Limits
-from toolwire.gateway.features.limits.stage import LimitStage
-from toolwire.gateway.features.mcp import stage as mcp
-from toolwire.gateway.features.mcp.servers import McpServers
-from toolwire.gateway.features.provider_objects import stage as provider_objects
-from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
+from toolwire.gateway.features.costs.feature import CostFeature
+from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
+from toolwire.gateway.features.keys.feature import KeyFeature
+from toolwire.gateway.features.limits.feature import LimitFeature
+from toolwire.gateway.features.limits.settings import LimitSettings
+from toolwire.gateway.features.mcp.feature import McpFeature
+from toolwire.gateway.features.mcp.servers import load_sdk
+from toolwire.gateway.features.mcp.settings import McpSettings
+from toolwire.gateway.features.provider_objects.stage import ObjectFeature
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.features.responses.stage import ResponsesStage
-from toolwire.gateway.features.signatures import stage as signatures
-from toolwire.gateway.features.signatures.signatures import SignatureRepository
+from toolwire.gateway.features.signatures.feature import SignatureFeature
+from toolwire.gateway.settings.config import Config
 
 
-class FeatureParts(Struct, frozen=True):
-    """What features keep beyond one configuration, and what they are built from."""
-
-    limits: Limits | None
-    """None if there are none."""
-    objects: ProviderObjects
-    signatures: SignatureRepository
-    mcp_servers: McpServers
-    responses: ResponsesService
+def import_modules(config: Config) -> None:
+    """Import what a configuration needs and takes long, in a thread."""
+    if config.section(McpSettings).servers:
+        load_sdk()
 
 
-def build_stages(runtime: Runtime, parts: FeatureParts) -> Stages:
-    runtime.may_hide_calls = bool(parts.mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
-    runtime.accounts = account_stage = accounts.build_stage(runtime)
-    stages = (
-        provider_objects.build_stage(runtime, parts.objects),
-        LimitStage(parts.limits) if parts.limits is not None else None,
-        signatures.build_stage(runtime, parts.signatures),
-        mcp.build_stage(parts.mcp_servers),
-        ResponsesStage(parts.responses),
-        ContextWindowStage(),
-        account_stage,
-    )
-    return Stages([stage for stage in stages if stage is not None])
+class Features:
+    """The features of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self.store = process.store
+        self.keys = KeyFeature(process)
+        self.objects = ObjectFeature(process)
+        self.responses = ResponsesService(process.store.repository)
+        self.descriptions = DescriptionRepository(process.store.repository)
+        self.costs = CostFeature(process)
+        self.limits = LimitFeature(process, self.costs.find_reader)
+        self.cache_watch = CacheWatch()
+        self._all: tuple[Feature, ...] = (
+            StageFeature(accounts.build_stage),
+            self.keys,
+            self.costs,
+            self.objects,
+            self.limits,
+            SignatureFeature(process),
+            McpFeature(process),
+            StageFeature(lambda _: ResponsesStage(self.responses)),
+            StageFeature(lambda _: ContextWindowStage()),
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Need no requests wait for what is read from the store?"""
+        return all(one.is_settled for one in self._all)
+
+    async def wait_until_settled(self) -> None:
+        await asyncio.gather(*(one.wait_until_settled() for one in self._all))
+
+    def complete_config(self, config: Config) -> Config:
+        """The configuration with the client keys of the store, and their limits."""
+        keys = self.keys.list_stored_keys(config.server)
+        if not keys:
+            return config
+        server = replace(config.server, keys=(*config.server.keys, *keys))
+        return replace(config, server=server).with_section(config.section(LimitSettings).add_keys(keys))
+
+    def build_stages(self, runtime: Runtime) -> Stages:
+        """Use a configuration, for the requests from now on."""
+        config = runtime.config
+        has_servers = bool(config.section(McpSettings).servers)
+        runtime.may_hide_calls = has_servers or bool(runtime.policy) or config.searches_tools
+        stages = [one.configure(runtime) for one in self._all]
+        self.cache_watch.configure(config.providers)
+        runtime.telemetry.build_sinks(self.costs.ledger, self.cache_watch if config.server.watch_cache else None)
+        return Stages([stage for stage in stages if stage is not None])
+
+    def start(self) -> None:
+        """Read in the background what requests will wait for."""
+        for one in self._all:
+            one.start()
+
+    async def sweep_if_due(self, config: Config) -> None:
+        """Remove from the store what is too old, if it is time."""
+        await self.store.sweep_if_due(lambda: self._sweep(config))
+
+    async def _sweep(self, config: Config) -> None:
+        for one in self._all:
+            await one.sweep(config)
+
+    async def close(self, seconds: float | None) -> None:
+        """Background responses may take so long to finish; None means as long as they need."""
+        await self.responses.finish_jobs(seconds)
+        for one in self._all:
+            await one.close()
+        await self.store.close()

@@ -270,6 +270,15 @@ class ModelLists:
             self._on_change(provider.name, cached.problem)
 
 
+def report_listing(log_event: Callable[..., None], provider: str, problem: ListUnavailable | None) -> None:
+    """Log that the list of a provider cannot be had, or can be had again."""
+    if problem is None:
+        log_event("models_available", provider=provider)
+    else:
+        what = f"the models of `{provider}` cannot be listed, or not all of them: {problem.detail}"
+        log_event("models_unavailable", level="warn", provider=provider, message=what)
+
+
 _STILL_ASKED = ListUnavailable("slow", "it has not sent its models yet")
 
 

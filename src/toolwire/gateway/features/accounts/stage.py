@@ -17,7 +17,8 @@ from toolwire.gateway.settings.router import Target
 def build_stage(runtime: Runtime) -> AccountStage | None:
     """None if no provider has several accounts."""
     has_accounts = any(provider.accounts for provider in runtime.config.providers.values())
-    return AccountStage(runtime) if has_accounts else None
+    runtime.accounts = stage = AccountStage(runtime) if has_accounts else None
+    return stage
 
 
 class AccountStage(Stage):

@@ -36,11 +36,11 @@ _is_local = lru_cache(_MAX_CACHED)(is_loopback)
 class AccessControl:
     """Decides who may use the gateway."""
 
-    def __init__(self, server: ServerSettings) -> None:
+    def __init__(self, server: ServerSettings, is_waiting_for_keys: Callable[[], bool] = lambda: False) -> None:
+        """`is_waiting_for_keys`: are the client keys of the store not known yet?"""
         self._needs_keys = server.needs_keys
         self._new_key_command = NEW_STORED_KEY_COMMAND if server.store_keys else NEW_KEY_COMMAND
-        self.is_waiting_for_keys: Callable[[], bool] = lambda: False
-        """Are the client keys of the store not known yet?"""
+        self._is_waiting_for_keys = is_waiting_for_keys
         self._blinding = secrets.token_bytes(32)
         self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
         self._keys_by_name = {key.name: key for key in server.keys}
@@ -136,7 +136,7 @@ class AccessControl:
         if replaced is not None:
             until = min(replaced.old_until_at, replaced.expires_at)
             return refuse_key(replaced, now, is_old=True) or Caller(replaced, own_credential, until)
-        if sent and self.is_waiting_for_keys():
+        if sent and self._is_waiting_for_keys():
             # Anybody can get this: why the store is down, and where it is, is for the log only.
             what = "the gateway cannot read its client keys at the moment; try again later"
             return Failure("overloaded", what, 503, "store_unavailable", retry_after=KEYS_RETRY_AFTER)

@@ -11,11 +11,6 @@ from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.agents import recognise_agent
 
 
-def build_stage(servers: McpServers) -> McpStage | None:
-    """None if no server is configured."""
-    return McpStage(servers) if servers else None
-
-
 class McpStage(Stage):
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.feature import Feature, Process
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Runtime, TranslatedRequest
 from toolwire.gateway.exchange.stages import Stage
 from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
 from toolwire.gateway.settings.router import Target
 
 
-def build_stage(runtime: Runtime, objects: ProviderObjects) -> ObjectStage | None:
-    """None without keys and without several accounts: then nobody's objects are kept apart."""
-    return ObjectStage(objects) if runtime.config.server.needs_keys or runtime.accounts is not None else None
+class ObjectFeature(Feature):
+    def __init__(self, process: Process) -> None:
+        self._repository = process.store.repository
+        self.current: ProviderObjects
+        """Of the configuration that is in force."""
+
+    def configure(self, runtime: Runtime) -> ObjectStage | None:
+        """None without keys and without several accounts: then nobody's objects are kept apart."""
+        self.current = ProviderObjects(self._repository, runtime)
+        is_needed = runtime.config.server.needs_keys or runtime.accounts is not None
+        return ObjectStage(self.current) if is_needed else None
 
 
 class ObjectStage(Stage):

@@ -83,10 +83,6 @@ class ResponsesService:
         """Wait for background responses as for streams."""
         await self.jobs.close(seconds)
 
-    async def close(self) -> None:
-        """Close the store."""
-        await self.repository.close()
-
     @staticmethod
     def serves(codec: Codec) -> bool:
         """Do clients of this protocol have state here?"""

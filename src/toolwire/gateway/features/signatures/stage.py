@@ -13,11 +13,6 @@ from toolwire.gateway.store.repository import owner_of
 from toolwire.protocols import CODECS
 
 
-def build_stage(runtime: Runtime, signatures: SignatureRepository) -> SignatureStage | None:
-    """None without a store."""
-    return SignatureStage(runtime, signatures) if signatures.is_enabled else None
-
-
 class SignatureStage(Stage):
     def __init__(self, runtime: Runtime, signatures: SignatureRepository) -> None:
         self._signatures = signatures

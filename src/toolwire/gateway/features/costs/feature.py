@@ -1,0 +1,51 @@
+"""The costs of a process: prices the calls of providers, and writes them to the ledger of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from toolwire.gateway.exchange.feature import Feature, Process
+from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.hooks import ReadUsed
+from toolwire.gateway.features.costs.ledger import LedgerWriter, read_used, sweep_ledger
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.settings import CostSettings
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.telemetry.call_prices import CallPricer
+
+
+class CostFeature(Feature):
+    def __init__(self, process: Process) -> None:
+        self._telemetry = process.telemetry
+        tables, count_dropped = open_ledger(process.store.store), process.telemetry.metrics.count_dropped_rows
+        self._ledger = None
+        """None without a store."""
+        self._is_enabled = False
+        if tables is not None:
+            self._ledger = LedgerWriter(tables, process.gateway_id, self._on_event, count_dropped)
+
+    def configure(self, runtime: Runtime) -> None:
+        self._is_enabled = runtime.config.section(CostSettings).enabled
+        self._telemetry.pricer = CallPricer(runtime.config.providers) if self._is_enabled else None
+
+    @property
+    def ledger(self) -> LedgerWriter | None:
+        """What writes calls under this configuration."""
+        return self._ledger if self._is_enabled else None
+
+    def find_reader(self) -> ReadUsed | None:
+        """What reads what was used, under this configuration."""
+        return partial(read_used, self.ledger.tables) if self.ledger is not None else None
+
+    def _on_event(self, kind: str, level: str, fields: Mapping[str, object]) -> None:
+        self._telemetry.log_event(kind, level=level, **fields)
+
+    async def sweep(self, config: Config) -> None:
+        if self._ledger is not None:
+            await sweep_ledger(self._ledger.tables, config.section(CostSettings), config.store)
+
+    async def close(self) -> None:
+        self._telemetry.flush()
+        if self._ledger is not None:
+            await self._ledger.close()
