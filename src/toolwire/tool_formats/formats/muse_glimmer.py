@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolwire.tool_formats.formats.invoke_tags import INVOKE_TAGS
 from toolwire.tool_formats.frame import Frame, ReasoningText, Situation, ToolFormat, Waiting
-from toolwire.tool_formats.invoke_tags import INVOKE_TAGS
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.parameter_tags import TagReader
 from toolwire.tool_formats.tag_text import (

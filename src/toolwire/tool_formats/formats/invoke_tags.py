@@ -9,8 +9,8 @@ from typing import Final
 from toolwire.call_repair.near_json import read_value
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
+from toolwire.tool_formats.formats.marked_json import MarkedJson
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
-from toolwire.tool_formats.marked_json import MarkedJson
 from toolwire.tool_formats.parameter_tags import TagGrammar, TagReader
 from toolwire.tool_formats.tag_text import frame_reader, require_whole_match
 

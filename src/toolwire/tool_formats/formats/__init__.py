@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.tool_formats import (
+from toolwire.tool_formats.formats import (
     arg_key_tags,
     bare_json,
     deepseek,

@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from toolwire.tool_formats.first_name import find_first_name
+from toolwire.tool_formats.formats.marked_json import MarkedJson
 from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Frame, Piece, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end, skip_blanks
-from toolwire.tool_formats.marked_json import MarkedJson
 from toolwire.tool_formats.reasoning_marks import END_TOKENS, strip_end_tokens
 
 _MARK: Final = "[TOOL_CALLS]"

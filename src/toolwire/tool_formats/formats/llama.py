@@ -7,12 +7,12 @@ from typing import Final
 
 from toolwire.tool_formats.code_tools import make_code_call
 from toolwire.tool_formats.first_name import find_first_name
+from toolwire.tool_formats.formats.marked_json import MarkedJson
+from toolwire.tool_formats.formats.pythonic import LIST_ENDS
 from toolwire.tool_formats.found_calls import make_call
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
-from toolwire.tool_formats.marked_json import MarkedJson
 from toolwire.tool_formats.python_calls import PythonCall, Unread, read_python_calls
-from toolwire.tool_formats.pythonic import LIST_ENDS
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
 _TAG: Final = "<|python_tag|>"
