@@ -12,8 +12,8 @@ _OPENAI = REQUEST_KEYS | frozenset(
 """From `CompletionCreateParams` of openai 3.49.0."""
 
 _COMPATIBLE = frozenset(
-    # vLLM (docs.vllm.ai, OpenAI-compatible server, extra parameters) and SGLang. Not here: adapters, and what is passed
-    # to plugins or to other servers (`vllm_xargs`, `kv_transfer_params`).
+    # vLLM (`ChatCompletionRequest` in vllm/entrypoints/openai/protocol.py, looked up in November 2026) and SGLang. Not
+    # here: adapters, processors, and what is passed to other servers (`logits_processors`, `kv_transfer_params`).
     """top_k min_p top_a repetition_penalty length_penalty use_beam_search best_of min_tokens stop_token_ids ignore_eos
     include_stop_str_in_output skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens prompt_logprobs
     allowed_token_ids bad_words echo add_generation_prompt continue_final_message add_special_tokens documents
@@ -27,7 +27,7 @@ _COMPATIBLE = frozenset(
     xtc_probability xtc_threshold repeat_penalty repeat_last_n n_probs n_keep min_keep cache_prompt id_slot grammar
     samplers timings_per_token return_progress post_sampling_probs reasoning_budget thinking_forced_open think
     keep_alive format do_sample"""
-    # Groq, Mistral, DeepSeek, Zhipu, Qwen, xAI, Together, Fireworks: their API references
+    # Groq, Mistral, DeepSeek, Zhipu, Qwen, xAI, Together, Fireworks
     """ reasoning_format include_reasoning citation_options random_seed safe_prompt prompt_mode thinking tool_stream
     enable_thinking thinking_budget preserve_thinking incremental_output result_format vl_high_resolution_images
     translation_options deferred context_length_exceeded_behavior prompt_truncate_len raw_output
@@ -35,7 +35,8 @@ _COMPATIBLE = frozenset(
     # OpenRouter (openrouter.ai/docs/api-reference); Google's endpoint for Chat takes the name of a cache
     """ reasoning usage image_config cache_control session_id trace cached_content""".split()
 )
-"""Members of servers that are only compatible, and that choose neither a model nor tools. November 2026."""
+"""Members of servers that are only compatible, and that choose neither a model nor tools. Only those of vLLM were
+compared with a source; a name that no server has does no harm here, and a missing one is refused until it is added."""
 
 _FORWARDED = frozenset(
     # embeddings, completions, moderations
@@ -55,7 +56,7 @@ _FORWARDED = frozenset(
     """ completion_window endpoint input_file_id output_expires_after data_source_config data_source testing_criteria
     tools tool_choice parallel_tool_calls reasoning_effort assistant_id additional_instructions additional_messages
     max_completion_tokens max_prompt_tokens thread truncation_strategy tool_outputs"""
-    # embeddings of vLLM, Jina, Voyage, NVIDIA, Cohere: their API references, November 2026
+    # embeddings of vLLM, Jina, Voyage, NVIDIA, Cohere; not compared with a source
     """ input_type truncate task late_chunking output_dimension output_dtype embedding_types""".split()
 )
 """From the parameters of these endpoints in openai 3.49.0."""
@@ -74,13 +75,13 @@ REQUEST_MEMBERS = RequestMembers(
     forwarded=_FORWARDED | _COMPATIBLE,
     # OpenRouter (openrouter.ai/docs, provider routing and transforms).
     passing_rules=frozenset("route router provider providers transforms".split()),
-    # A search without a tool: xAI, Qwen, Groq, Perplexity; LiteLLM searches in vector stores. November 2026.
+    # A search without a tool: xAI, Qwen, Groq, Perplexity; LiteLLM searches in vector stores.
     passing_keys=frozenset(
         """search_parameters enable_search enable_web_search search_options search_settings search_mode
         search_domain_filter search_recency_filter return_images return_related_questions vector_store_ids""".split()
     ),
     decisive=read_spellings("model stream tools tool_choice functions function_call messages input store requests"),
-    # LiteLLM takes Google's tools in a Chat request (docs.litellm.ai, Gemini, November 2026).
+    # LiteLLM takes Google's tools in a Chat request.
     judged=read_spellings(
         """type name function functions definition custom tools tool_calls tool_choice allowed_tools mode server_url
         server_label connector_id function_call functionDeclarations=function_declarations googleSearch=google_search
@@ -89,7 +90,7 @@ REQUEST_MEMBERS = RequestMembers(
         container container_id file_data max_tokens max_completion_tokens max_output_tokens=maxOutputTokens"""
     ),
     free=frozenset(
-        """arguments parameters input_schema schema properties metadata client_metadata parsed
+        """arguments parameters input_schema schema guided_json properties metadata client_metadata parsed
         parsed_arguments""".split()
     ),
     has_settings=_is_vendor_tool,

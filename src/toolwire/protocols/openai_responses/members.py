@@ -15,9 +15,9 @@ _OPENAI = REQUEST_KEYS | COUNT_TOKENS_KEYS | _CONVERSATIONS | frozenset(
 """From the parameters of `responses` (also the beta), `input_tokens` and `conversations` in openai 3.49.0."""
 
 _COMPATIBLE = frozenset(
-    # Codex 0.60 and newer
+    # Codex
     """client_metadata"""
-    # vLLM (docs.vllm.ai) and OpenRouter (openrouter.ai/docs), November 2026
+    # vLLM (`ResponsesRequest` in vllm/entrypoints/openai/protocol.py, looked up in November 2026) and OpenRouter
     """ top_k min_p repetition_penalty frequency_penalty presence_penalty seed stop request_id priority cache_salt
     mm_processor_kwargs chat_template_kwargs max_tokens session_id""".split()
 )
