@@ -46,7 +46,7 @@ def test_every_stage_and_section_is_listed() -> None:
     listed = (features / "__init__.py").read_text()
     loaded = (SOURCE / "gateway" / "configuration" / "load.py").read_text()
     for stage in features.glob("*/stage.py"):
-        assert f"features.{stage.parent.name}" in listed, f"{stage.parent.name} is not in `build_stages`"
+        assert f"features.{stage.parent.name}" in listed, f"{stage.parent.name} is not in `Features`"
     for settings in features.glob("*/settings.py"):
         name = next(re.finditer(r"class (\w+)\(Section", settings.read_text()))[1]
         assert re.search(rf"SECTIONS[^)]*\b{name}\b", loaded), f"{name} is not in `SECTIONS`"
@@ -212,6 +212,70 @@ def test_files_and_functions_stay_readable() -> None:
     assert not {relative(path): lines for path in MODULES if (lines := path.read_text().count("\n")) > FILE_LINES}
     lengths = {name: (node.end_lineno or 0) - node.lineno for path in MODULES for name, node in _functions(path)}
     assert not {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES}
+
+
+MAX_FIELDS = 25
+LARGE_CLASSES = {
+    "Http": "what a codec declares about its protocol's paths and headers",
+    "Constraints": "what a codec declares about its protocol",
+    "Rule": "a table of the configuration",
+    "Options": "the switches of a translation",
+    "LogLine": "a line of the log",
+    "ExchangeRow": "a row of the console",
+    "HttpRequest": "the interface of all requests, with one exchange of HTTP; it is made for every request",
+    "UpstreamConnection": "one machine over the bytes of a socket",
+    "AnswerSteps": "a table of the steps on an answer, of which most are absent",
+}
+"""Classes with more fields, and why they are not split: tables that are declared once, and what is made so often that
+another object would cost more than it explains."""
+
+
+def _assigned_names(target: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Tuple | ast.List):
+        for one in target.elts:
+            yield from _assigned_names(one)
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+        yield target.attr
+
+
+def _fields(definition: ast.ClassDef) -> set[str]:
+    """What a class declares, and what its `__init__` sets."""
+    found = {
+        node.target.id
+        for node in definition.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for method in definition.body:
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+            for node in ast.walk(method):
+                targets = node.targets if isinstance(node, ast.Assign) else []
+                targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+                found.update(name for target in targets for name in _assigned_names(target))
+    return found
+
+
+def test_what_a_feature_knows_is_its_own_value() -> None:
+    """A class with many fields is where things end up that have no place of their own."""
+    nodes = [node for path in MODULES if SOURCE in path.parents for node in ast.walk(ast.parse(path.read_text()))]
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef))
+    assert {node.name for node in classes if len(_fields(node)) > MAX_FIELDS} == set(LARGE_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("class A:\n    x: int\n    y: int = 1", {"x", "y"}),
+        (
+            "class A:\n    def __init__(self):\n        self.x, (self.y, z) = 1, (2, 3)\n        self.z: int = 1",
+            {"x", "y", "z"},
+        ),
+        ("class A:\n    def later(self):\n        self.x = 1", set()),
+    ],
+)
+def test_a_field_would_be_counted(code: str, found: set[str]) -> None:
+    (definition,) = ast.parse(code).body
+    assert isinstance(definition, ast.ClassDef)
+    assert _fields(definition) == found
 
 
 def test_functions_say_what_they_do() -> None:
