@@ -462,7 +462,7 @@ def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
             made.server.sweep_connections(started + accepted.LINGER_SILENCE_SECONDS - 1)
             assert not connection.transport.is_closing()
             if not silent:
-                connection._last_activity = started + accepted.LINGER_SECONDS
+                connection.last_activity = started + accepted.LINGER_SECONDS
                 made.server.sweep_connections(started + accepted.LINGER_SECONDS - 1)
                 assert not connection.transport.is_closing()
             made.server.sweep_connections(
@@ -1005,9 +1005,9 @@ def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
             talk = made.talk()
             await talk.send(b"GET /a HTTP/1.1\r\n", b"")
             connection = await made.connected()
-            since = connection._last_activity
+            since = connection.last_activity
             await talk.send(b"A: b\r\n", b"C")
-            assert connection._last_activity == since
+            assert connection.last_activity == since
             made.server.sweep_connections(since + accepted.REQUEST_SECONDS + 1)
             assert await talk.rest() == SLOWLY
 

@@ -9,7 +9,6 @@ import pytest
 from gateway.raw_server import LOOPS, RawConnection, become, run, run_server, turn
 from toolwire.gateway.http import server
 from toolwire.gateway.http.client_request import ClientRequest, HttpRequest
-from toolwire.gateway.settings.config import Timeouts
 
 ANSWER = b"x" * 1_000_000
 GET = b"GET /a HTTP/1.1\r\n\r\n"
@@ -161,9 +160,9 @@ def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) ->
                 while not connection.is_closing and _received(connection) < drops:
                     await asyncio.sleep(0)
                 now += pause
-                connection._last_activity = now - pause  # as if the drop had come then
+                connection.last_activity = now - pause  # as if the drop had come then
                 made.server.sweep_connections(now)
-                assert drops * pause <= 2 * Timeouts().request
+                assert drops * pause <= 2 * server.REQUEST_SECONDS
             assert (await talk.rest()).startswith(b"HTTP/1.1 408 ")
 
     run(loop_name, test)
@@ -198,7 +197,7 @@ def test_a_slow_honest_body_is_taken(loop_name: str, coding: str) -> None:
                 while not done.is_set() and _received(connection) < number * 10_000:
                     await asyncio.sleep(0)
                 now += 5
-                connection._last_activity = now - 5  # as if the piece had come then
+                connection.last_activity = now - 5  # as if the piece had come then
                 made.server.sweep_connections(now)
             if coding == "chunked":
                 await talk.send(b"0\r\n\r\n")

@@ -13,20 +13,15 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
-
 from toolwire.gateway.http.admission import RETRY_AFTER, Admission, memory_failure
 from toolwire.gateway.http.client_request import (
     STATUS_LINES,
     ClientDisconnected,
     ClientRequest,
     HttpRequest,
-    RequestLine,
-    join_headers,
 )
 from toolwire.gateway.http.head_cache import CachedHead, cache_head
-from toolwire.gateway.http.messages import HeadKey
-from toolwire.gateway.http.request_target import read_target
+from toolwire.gateway.http.request_parser import BadRequest, RequestParser
 from toolwire.gateway.http.workers import Acceptor, LogEvent, WorkerContext
 from toolwire.gateway.http.write_queue import WriteQueue
 from toolwire.gateway.settings.config import ServerSettings
@@ -193,20 +188,11 @@ class HttpServer:
             await asyncio.wait((all_closed,), timeout=CLOSE_GRACE_SECONDS)
 
 
-MAX_HEAD = 64 * 1024
-"""Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
-HEADER_OVERHEAD = 16
-"""Bytes that each header name and value counts in addition, which limits their number."""
-HEADER_MEMORY = 56
-"""Bytes that Python needs for a name or a value of a header, besides its text."""
 MAX_UNPARSED = 64 * 1024
 """Bytes after the current request that are read before its answer is sent. Some are: so a client that leaves is
 noticed."""
 MAX_PIECES = 2_000
 """Chunks of a body that are parsed in one turn of the event loop: some milliseconds."""
-PARSED_SLICE = 8 * 1024
-"""Input whose end is not known yet (heads, chunked bodies) is parsed in slices of this size, to stop soon after the end
-of a request."""
 WRITE_BUFFER = 32 * 1024
 """With more unsent bytes than this, what produces the answer waits."""
 IDLE_SECONDS, UNREAD_SECONDS = 75.0, 300.0
@@ -228,56 +214,57 @@ LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
 """After the last response, input is read and dropped for so many seconds, or until such a silence."""
 
 
-class _BadRequest(Exception):
-    """Stops the parser."""
+class BodyRate:
+    """By how much the body of a request comes slower than it may, from one sweep of its connection to the next."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
+    __slots__ = ("_size", "_slow_seconds", "_swept_at")
+
+    def __init__(self, now: float) -> None:
+        self._swept_at = now
+        self.start_body()
+
+    def start_body(self) -> None:
+        self._size, self._slow_seconds = 0, 0.0
+
+    def start_sweep(self, now: float) -> float:
+        """The seconds since the last sweep."""
+        elapsed, self._swept_at = now - self._swept_at, now
+        return elapsed
+
+    def measure_slowness(self, elapsed: float, size: int) -> float:
+        """By how many seconds a body of which this has come is behind the lowest rate. Time in which the server did not
+        read does not count."""
+        grown, self._size = size - self._size, size
+        self._slow_seconds = max(0.0, self._slow_seconds + elapsed - grown / MIN_BODY_RATE)
+        return self._slow_seconds
 
 
 class ClientConnection(asyncio.Protocol):
     """A client's connection: parses its requests, and answers them in their order."""
 
     __slots__ = (
-        "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
-        "_head_size", "_header_rows", "_headers", "_held_input", "_incoming_request", "_is_parsing_later",
-        "_is_reading_head", "_is_reading_paused", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces",
-        "_parsed_request", "_parser", "_pipelined", "_server", "_slow_seconds", "_swept_at", "_swept_size", "_unparsed",
-        "_unread_bytes", "_unsent", "_url", "clock", "current_request", "ignores_input", "is_closing", "is_excess",
+        "__weakref__", "_cached_head", "_error_response", "_has_late_data", "_held_input", "_is_parsing_later",
+        "_is_reading_paused", "_linger_until", "_parser", "_pipelined", "_server", "_unparsed", "_unread_bytes",
+        "_unsent", "body_rate", "clock", "current_request", "ignores_input", "is_closing", "is_excess", "last_activity",
         "loop", "peer", "transport", "write_blocked", "write_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self.loop, self.clock, self.write_queue = server.loop, server.time, server.write_queue
-        self._parser = HttpRequestParser(self)
+        self._parser = RequestParser(self)
         self._pipelined: deque[HttpRequest] = deque()
         """Requests after the current one, which were in the same slice of input."""
         self._unparsed = b""
         """Input that is parsed when the answer before it is sent."""
-        self._body_left = 0
-        """Bytes of the body that are still to come; 0 if that is not known."""
-        self._incoming_request: HttpRequest | None = None
-        """The request whose body is being received."""
-        self._parsed_request: HttpRequest | None = None
-        """The request whose head was just parsed."""
         self._cached_head: CachedHead | None = None
         """The head of the last request, if it can be cached."""
-        self._is_reading_head = self._is_reading_paused = self._is_upgrade = self._has_late_data = False
-        self._is_parsing_later, self._parsed_pieces = False, 0
-        self._url = self._error_response = b""
-        self._header_rows: list[bytes] = []
-        """Names and values of headers in turn. Trailers are only counted."""
-        self._headers: dict[str, str] = {}
-        self._head_size = self._unread_bytes = 0
-        self._bytes_without_progress = 0
-        """Bytes since the last request or piece of a body."""
-        self._last_activity = self._linger_until = 0.0
-        self._swept_at = self._slow_seconds = 0.0
-        """The last sweep, and by how much the current body is slower than it may be."""
-        self._swept_size = self._unsent = self._held_input = 0
-        """Bytes of the current body at the last sweep; and of unsent answers and of input without a request, which the
+        self._is_reading_paused = self._has_late_data = self._is_parsing_later = False
+        self._error_response = b""
+        self.last_activity = self._linger_until = 0.0
+        self.body_rate = BodyRate(self.clock())
+        self._unread_bytes = self._unsent = self._held_input = 0
+        """Bytes in the transport at the last sweep; and of unsent answers and of input without a request, which the
         memory budget counts."""
         self.is_excess = False
         """Beyond the limit: only health checks are answered."""
@@ -295,21 +282,20 @@ class ClientConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
-        self._last_activity = self._swept_at = self.clock()
+        self.last_activity = self.clock()
         self._server.add_connection(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = self.ignores_input = True
-        for request in (self._incoming_request, self.current_request, *self._pipelined):
+        for request in (self._parser.request, self.current_request, *self._pipelined):
             if request is not None and not request.is_disconnected:
                 request.on_disconnect()
         self._pipelined.clear()
-        self._unparsed, self._is_reading_head = b"", False
+        self._unparsed = b""
+        self._parser.close()
         self._hold_input()
         self.resume_writing()
-        # Break the reference cycles, or the memory of clients that left would wait for the garbage collector.
-        self._incoming_request = self._parsed_request = self.current_request = self._cached_head = None
-        del self._parser
+        self.current_request = self._cached_head = None
         self._server.remove_connection(self)
 
     def eof_received(self) -> bool:
@@ -319,7 +305,7 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_blocked = self.loop.create_future()
-        self._last_activity = self.clock()
+        self.last_activity = self.clock()
         self._unsent = self.transport.get_write_buffer_size()
         self._server.admission.memory.used += self._unsent
 
@@ -336,9 +322,10 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.ignores_input:
             self._has_late_data = True
-            self._last_activity = self.clock()
+            self.last_activity = self.clock()
             return
-        is_between_requests = self._incoming_request is None and not self._is_reading_head
+        parser = self._parser
+        is_between_requests = parser.request is None and not parser.is_reading_head
         head = self._cached_head
         if (
             is_between_requests
@@ -349,77 +336,61 @@ class ClientConnection(asyncio.Protocol):
         ):
             headers = head.headers.copy()
             headers["content-length"] = length
-            self._bytes_without_progress = 0
-            self._last_activity = self.clock()
+            parser.bytes_without_progress = 0
+            self.last_activity = self.clock()
             body = data[head.fixed_size + len(length) :]
-            self._enqueue_request(HttpRequest(self, head.request_line, headers, head.head_key, body))
+            self.enqueue_request(HttpRequest(self, head.request_line, headers, head.head_key, body))
             return
         self._cached_head = None
         if self._is_parsing_later:
             self._unparsed += data
             if len(self._unparsed) > MAX_UNPARSED:
-                self._pause_reading()
+                self.pause_reading()
             self._hold_input()
             return
         self._parse(self._unparsed + data if self._unparsed else data)
-        request, self._parsed_request = self._parsed_request, None
-        is_complete = request is not None and self._incoming_request is None and not self.ignores_input
+        request, parser.new_request = parser.new_request, None
+        is_complete = request is not None and parser.request is None and not self.ignores_input
         if is_between_requests and request is not None and is_complete:
             self._cached_head = cache_head(request, data)
-        if self._is_reading_head or self._unparsed or self._held_input:
+        if parser.is_reading_head or self._unparsed or self._held_input:
             self._hold_input()
 
     def _hold_input(self) -> None:
         """Count a head that has not ended, and input that waits, in the memory budget. Requests with a whole head have
         tickets for theirs."""
-        held = len(self._unparsed)
-        if self._is_reading_head:  # the slice in which it began is not in the counted bytes
-            held += PARSED_SLICE + self._bytes_without_progress + HEADER_MEMORY * len(self._header_rows)
+        held = len(self._unparsed) + self._parser.held_bytes
         more, self._held_input = held - self._held_input, held
         memory = self._server.admission.memory
         memory.used += more
-        if more > 0 and self._is_reading_head and memory.used > memory.request_limit and not self.ignores_input:
+        if more > 0 and self._parser.is_reading_head and memory.used > memory.request_limit and not self.ignores_input:
             self._queue_error(503, memory_failure().message)
 
     def _must_wait(self) -> bool:
         """Is there an answer that must be sent before more input is parsed?"""
         if self.current_request is not None:
-            return self._incoming_request is not self.current_request
+            return self._parser.request is not self.current_request
         return self.write_blocked is not None
 
     def _parse(self, data: bytes) -> None:
         """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long. A body
         in many tiny chunks is parsed in several turns of the event loop, so that others get theirs."""
-        at, size = 0, len(data)
-        self._parsed_pieces = 0
-        while at < size and self._parsed_pieces < MAX_PIECES and not self._must_wait():
-            end = min(size, at + self._next_slice(data, at))
-            self._bytes_without_progress += end - at
-            try:
-                self._parser.feed_data(data if end - at == size else memoryview(data)[at:end])
-                at = end
-            except HttpParserUpgrade as upgrade:
-                at += upgrade.args[0]
-                self._continue_after_upgrade()
-            except HttpParserCallbackError as error:
-                if not isinstance(error.__context__, _BadRequest):
-                    raise
-                self._queue_error(error.__context__.status, str(error.__context__))
+        at, size, parser = 0, len(data), self._parser
+        parser.pieces = 0
+        while at < size and parser.pieces < MAX_PIECES and not self._must_wait():
+            end = parser.feed(data, at)
+            if isinstance(end, BadRequest):
+                self._queue_error(end.status, str(end))
                 return
-            except HttpParserError as error:
-                self._queue_error(400, f"this is not an HTTP request: {error}")
-                return
-            if self._bytes_without_progress > MAX_HEAD:
-                self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
-                return
+            at = end
         self._unparsed = data[at:] if at else data
-        if self._parsed_pieces >= MAX_PIECES:
+        if parser.pieces >= MAX_PIECES:
             # The loop would otherwise read this connection many times in one turn.
-            self._pause_reading()
+            self.pause_reading()
             self._is_parsing_later = True
             self.loop.call_soon(self._parse_later)
         elif at < size and size - at > MAX_UNPARSED:
-            self._pause_reading()
+            self.pause_reading()
 
     def _parse_later(self) -> None:
         self._is_parsing_later = False
@@ -429,82 +400,12 @@ class ClientConnection(asyncio.Protocol):
             data, self._unparsed = self._unparsed, b""
             self._parse(data)
         self._hold_input()
-        request = self._incoming_request
+        request = self._parser.request
         is_full = request is not None and request.is_body_full
         if not self._is_parsing_later and len(self._unparsed) <= MAX_UNPARSED and not is_full:
             self.resume_reading()
 
-    def _next_slice(self, data: bytes, at: int) -> int:
-        """How much to parse at once. The parser cannot stop at the end of a request, so it gets no more than the rest
-        of one where that is known: a client that sends thousands of requests at once must not get them all started."""
-        if self._incoming_request is not None:
-            return self._body_left or PARSED_SLICE
-        end = data.find(b"\r\n\r\n", at, at + PARSED_SLICE)
-        return PARSED_SLICE if end < 0 else end + 4 - at
-
-    def _continue_after_upgrade(self) -> None:
-        """No upgrade is supported, so this is a request like others. The parser stops after its head; a new one gets a
-        head with the same body length."""
-        headers = self._headers
-        name = "transfer-encoding" if "transfer-encoding" in headers else "content-length"
-        self._parser = HttpRequestParser(self)
-        self._parser.feed_data(f"POST / HTTP/1.1\r\n{name}: {headers.get(name, '0')}\r\n\r\n".encode("latin-1"))
-
-    # --- callbacks of the parser ---
-
-    def on_message_begin(self) -> None:
-        self._url, self._header_rows, self._bytes_without_progress = b"", [], 0
-        self._is_reading_head = True
-        self._last_activity = self.clock()
-        self._slow_seconds = self._swept_size = 0
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_rows += (name, value)
-        if HEADER_OVERHEAD * len(self._header_rows) > MAX_HEAD:
-            raise _BadRequest(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
-
-    def _take_headers(self, size: int) -> dict[str, str]:
-        """The headers that were parsed; `size` is the size of what came before them."""
-        rows, self._header_rows = self._header_rows, []
-        self._head_size = size = size + len(b"".join(rows)) + HEADER_OVERHEAD * len(rows)
-        if size > MAX_HEAD:
-            raise _BadRequest(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
-        # The parser removes whitespace before a value only, and accepts no line break in one.
-        texts = b"\n".join(map(bytes.rstrip, rows)).decode("latin-1").split("\n")
-        names, values = list(map(str.lower, texts[::2])), texts[1::2]
-        headers = dict(zip(names, values, strict=False))
-        return headers if len(headers) == len(values) else join_headers(zip(names, values, strict=True))
-
-    def on_headers_complete(self) -> None:
-        self._is_reading_head = False
-        if self._incoming_request is not None:
-            return
-        url, parser = self._url, self._parser
-        headers = self._headers = self._take_headers(len(url))
-        method = parser.get_method().decode("latin-1")
-        version = parser.get_http_version()
-        if version != "1.1" or method == "CONNECT" or "transfer-encoding" in headers:
-            _check_http_version(method, version, headers)
-        keep = parser.should_keep_alive()
-        if parser.should_upgrade():
-            self._is_upgrade = True
-            keep = keep and headers.get("upgrade", "").lower() == "h2c"
-        host = headers.get("host", "")
-        if "," in host:
-            raise _BadRequest(400, "there is more than one Host header")
-        target = read_target(url.decode("latin-1"), host)
-        request = HttpRequest(self, RequestLine(method, target, keep, version == "1.0"), headers, HeadKey())
-        if "expect" in headers:
-            request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
-        self._incoming_request = self._parsed_request = request
-        length = headers.get("content-length", "")
-        self._body_left = int(length) if length.isdigit() else 0
-        self._enqueue_request(request)
-
-    def _enqueue_request(self, request: HttpRequest) -> None:
+    def enqueue_request(self, request: HttpRequest) -> None:
         """Start it, or let it wait for the ones before."""
         if self.current_request is None:
             self.current_request = request
@@ -512,29 +413,11 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._pipelined.append(request)
 
-    def on_body(self, data: bytes) -> None:
-        self._bytes_without_progress = 0
-        self._parsed_pieces += 1
-        self._last_activity = self.clock()
-        self._body_left = max(0, self._body_left - len(data))
-        if self._incoming_request is not None and not self._incoming_request.add_body(data):
-            self._pause_reading()
-
-    def on_message_complete(self) -> None:
-        self._bytes_without_progress = 0
-        if self._is_upgrade:
-            self._is_upgrade = False  # the parser calls this too early
-        elif self._incoming_request is not None:
-            if self._header_rows:
-                self._take_headers(self._head_size)
-            self._incoming_request.end_body()
-            self._incoming_request = None
-
     # --- requests and responses ---
 
     def finish_request(self, request: HttpRequest) -> None:
         """The response is written: start the next request, or close the connection."""
-        self._last_activity = self.clock()
+        self.last_activity = self.clock()
         self.current_request = None
         if not request.keep_alive or self.ignores_input:
             self._close_after_response()
@@ -565,7 +448,7 @@ class ClientConnection(asyncio.Protocol):
             self._is_reading_paused = False
             self.transport.resume_reading()
 
-    def _pause_reading(self) -> None:
+    def pause_reading(self) -> None:
         if not self._is_reading_paused and not self.transport.is_closing():
             self._is_reading_paused = True
             self.transport.pause_reading()
@@ -577,11 +460,10 @@ class ClientConnection(asyncio.Protocol):
         if status == 503:
             head += f"retry-after: {RETRY_AFTER:g}\r\n"
         self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
-        self.ignores_input, self._is_reading_head = True, False
-        self._header_rows, self._unparsed = [], b""
-        self._parser = HttpRequestParser(self)  # the old one holds what it has read of a head
+        self.ignores_input, self._unparsed = True, b""
+        request = self._parser.request
+        self._parser.drop_input()
         self._hold_input()
-        request, self._incoming_request = self._incoming_request, None
         if request is not None and request is not self.current_request:
             self._pipelined.pop()
         elif request is not None:
@@ -601,28 +483,29 @@ class ClientConnection(asyncio.Protocol):
     def _close_after_response(self) -> None:
         """Close after the last response. Closing a socket while its client still sends causes a reset, and the response
         may be lost: so first only our side is closed, and input is dropped for a while."""
-        is_reading = self._is_reading_paused or self._is_reading_head or self._incoming_request is not None
+        parser = self._parser
+        is_reading = self._is_reading_paused or parser.is_reading_head or parser.request is not None
         has_input = self._has_late_data or is_reading or self._pipelined or self._unparsed or self._error_response
         self.is_closing = self.ignores_input = True
         self._pipelined.clear()
         self._unparsed = b""
         self._hold_input()
-        self._incoming_request = None
+        parser.request = None
         if not has_input:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._last_activity = self.clock()
-            self._linger_until = self._last_activity + LINGER_SECONDS
+            self.last_activity = self.clock()
+            self._linger_until = self.last_activity + LINGER_SECONDS
             self.transport.write_eof()
             self.resume_reading()
 
     def close_if_stalled(self, now: float, idle_seconds: float) -> None:
         """Close the connection if the client has done nothing, or too little, for too long."""
-        elapsed, self._swept_at = now - self._swept_at, now
+        elapsed = self.body_rate.start_sweep(now)
         unread = self.transport.get_write_buffer_size()
         if unread != self._unread_bytes:
-            self._unread_bytes, self._last_activity = unread, now
-        age = now - self._last_activity
+            self._unread_bytes, self.last_activity = unread, now
+        age = now - self.last_activity
         if unread:
             if age > UNREAD_SECONDS:
                 self.transport.abort()
@@ -630,49 +513,28 @@ class ClientConnection(asyncio.Protocol):
             if now > self._linger_until or age > LINGER_SILENCE_SECONDS:
                 self.transport.abort()
         elif self._is_request_stalled():
-            if max(age, self._measure_slowness(elapsed)) > REQUEST_SECONDS:
+            size = self.current_request.body_size if self.current_request is not None else 0
+            if max(age, self.body_rate.measure_slowness(elapsed, size)) > REQUEST_SECONDS:
                 self._queue_error(408, f"the rest of the request did not come in {REQUEST_SECONDS:g} seconds")
         elif self.current_request is None and age > (CROWDED_IDLE_SECONDS if self.is_excess else idle_seconds):
             self.transport.close()
-
-    def _measure_slowness(self, elapsed: float) -> float:
-        """By how many seconds the current body is behind the lowest rate. Time in which the server did not read does
-        not count."""
-        request = self.current_request
-        size = request.body_size if request is not None else 0
-        grown, self._swept_size = size - self._swept_size, size
-        self._slow_seconds = max(0.0, self._slow_seconds + elapsed - grown / MIN_BODY_RATE)
-        return self._slow_seconds
 
     def _is_request_stalled(self) -> bool:
         """Is the client in the middle of the current request?"""
         request = self.current_request
         if request is None:
-            return self._is_reading_head
-        return request is self._incoming_request and not request.has_started_response and not self._is_reading_paused
+            return self._parser.is_reading_head
+        return request is self._parser.request and not request.has_started_response and not self._is_reading_paused
 
     def stop_accepting(self, idle_seconds: float, turns: int = TURNS_TO_READ) -> None:
         """Close the connection if it is idle. Otherwise, or if a request comes in time, that is answered first."""
         self.is_closing = True
-        if self.current_request is not None or self._is_reading_head or self._linger_until:
+        if self.current_request is not None or self._parser.is_reading_head or self._linger_until:
             return
-        wait = self._last_activity + idle_seconds - self.clock()
+        wait = self.last_activity + idle_seconds - self.clock()
         if wait > 0:
             self.loop.call_later(wait, self.stop_accepting, idle_seconds)
         elif turns:  # uvloop runs timers before it reads: what has arrived on a busy machine is read first
             self.loop.call_soon(self.stop_accepting, idle_seconds, turns - 1)
         else:
             self.transport.close()
-
-
-def _check_http_version(method: str, version: str, headers: dict[str, str]) -> None:
-    """Refuse requests that are not supported, or that other servers would read differently (request smuggling)."""
-    if version not in ("1.1", "1.0"):
-        raise _BadRequest(505, f"HTTP/{version} is not supported; use HTTP/1.1")
-    if method == "CONNECT":
-        raise _BadRequest(501, "CONNECT is not supported")
-    coding = headers.get("transfer-encoding")
-    if coding is not None and version == "1.0":
-        raise _BadRequest(400, "HTTP/1.0 has no transfer-encoding")
-    if coding is not None and coding.lower() != "chunked":
-        raise _BadRequest(501, "only the transfer-encoding `chunked` is supported")
