@@ -14,6 +14,7 @@ import msgspec
 from toolwire.gateway.surfaces.console.api import API_PATH, API_TYPES, CONSOLE_HEADER
 
 ROOT = Path(__file__).parent.parent
+SOURCE = "src/toolwire/gateway/surfaces/console/api.py"
 TYPESCRIPT = ROOT / "console" / "src" / "api.ts"
 SCHEMA = ROOT / "docs" / "reference" / "console-api.json"
 OPTIONAL_MEMBERS = frozenset({"Tokens", "TranslateQuestion"})
@@ -41,7 +42,7 @@ def write_schema() -> str:
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The JSON API of Toolwire's console",
-        "description": f"Version 1, below {API_PATH}. Made from gateway/surfaces/console/api.py by `make console`.",
+        "description": f"Version 1, below {API_PATH}. Made from {SOURCE} by `make console`.",
         "$defs": api_components("#/$defs/{name}"),
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"

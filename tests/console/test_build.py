@@ -12,7 +12,7 @@ import pytest
 from gateway.npm import ROOT, installed
 
 CONSOLE = ROOT / "console"
-PAGE = ROOT / "src" / "toolwire" / "gateway" / "console" / "page"
+PAGE = ROOT / "src" / "toolwire" / "gateway" / "surfaces" / "console" / "page"
 MAX_COMPRESSED = 200_000
 
 
