@@ -188,6 +188,22 @@ def test_models_that_see_get_images(provider: Provider, eyes: Provider, tmp_path
     assert seen(eyes) == []
 
 
+def test_a_model_that_describes_gets_the_image_itself(
+    provider: Provider, eyes: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its provider's setting holds for it, too: nobody describes an image to the model that describes it."""
+    monkeypatch.setattr(describe_images, "MAX_SECONDS", PATIENCE / 4)
+    file = configured(provider, eyes, tmp_path)
+    setting = 'describe_images = "eyes/gpt-5.5"\n'
+    file.write_text(file.read_text().replace("[providers.eyes]\n", f"[providers.eyes]\n{setting}"))
+    talk = scripted(provider, ScriptedAnswer("A dot."))
+    with opened(file, talk, "anthropic", "openai-chat", False) as client:
+        assert client.turn().text == "A dot."
+    assert talk.refused == []
+    assert "[image described by eyes/gpt-5.5: A red dot, number 0.]" in talk.asked[0].text
+    assert len(seen(eyes)) == 1
+
+
 def images_request(mark: str, count: int, **more: object) -> bytes:
     parts: list[object] = [{"type": "text", "text": mark}]
     for number in range(count):

@@ -125,9 +125,11 @@ class ImageDescriber:
         found = self._runtime.router.route(model, None)  # the operator has chosen it, whatever the key's `models` are
         if isinstance(found, Failure):
             return found
-        targets = keep_allowed(found, call.caller.key)
-        if not targets:
+        allowed = keep_allowed(found, call.caller.key)
+        if not allowed:
             return Failure("permission", "the client's key may not use its provider", 403)
+        # Its provider may have such a setting for all of its models: this one gets the image.
+        targets = tuple(replace(one, calls=replace(one.calls, describe_images="off")) for one in allowed)
         unsent = Ledger(call.client_codec.name, call.client_codec.name)
         body = encode(call.client_codec.write_request(_make_request(model, image), unsent))
         record, telemetry = _make_record(call, model, body), self._runtime.telemetry
