@@ -955,6 +955,32 @@ def test_a_compaction_counts(provider: str, tmp_path: Path) -> None:
         assert len(scene.asked) == 1
 
 
+def test_a_compaction_reserves_what_is_sent(tmp_path: Path) -> None:
+    """Stored turns are a part of it, though the client does not send them."""
+    limits = '[[limits]]\nname = "x"\nprovider = ["responses"]\ntokens_per_day = 3000\n'
+    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+        scene = served.scene("openai-responses", answer(200, encode_json(COMPACTED).encode()))
+        first = {"model": "loopback", "input": "word " * 9000}
+        stored = ask(served.port, "POST", "/v1/responses", json.dumps(first).encode(), sent_key("ana"))
+        body = {"model": scene.model, "previous_response_id": json.loads(stored.data)["id"], "input": "Hi"}
+        got = ask(served.port, "POST", "/v1/responses/compact", json.dumps(body).encode(), sent_key("ana"))
+        assert "this request alone needs about" in refused("openai-responses", got)
+        assert (scene.asked, used(served)) == ([], {})
+
+
+def test_a_compaction_does_not_pass_a_limit_of_its_provider(tmp_path: Path) -> None:
+    """Another provider would be allowed, but only this one can compact it."""
+    limits = '[[limits]]\nname = "x"\nprovider = ["responses"]\nrequests_per_minute = 1\n'
+    rule = '[models."twice-*"]\nprovider = "responses"\nfallbacks = ["loopback"]\n'
+    with limited(tmp_path, limits + rule, store=f"sqlite://{tmp_path}/store.db") as served:
+        scene = served.scene("openai-responses", answer(200, encode_json(COMPACTED).encode()))
+        body = json.dumps({"model": f"twice-{scene.name}", "input": "Hi"}).encode()
+        stop_clock(served)
+        first, second = (ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana")) for _ in range(2))
+        assert (first.status, len(scene.asked)) == (200, 1)
+        assert refused("openai-responses", second)
+
+
 def test_what_asks_no_model_does_not_count(tmp_path: Path) -> None:
     with limited(tmp_path, "[[limits]]\nrequests_per_minute = 1\n") as served:
         for _ in range(5):

@@ -350,7 +350,9 @@ class Pipeline:
         await relay_stream(call, started, output)
 
     async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None:
-        return await forward_native(call, target, path)
+        # It was admitted for any of its targets, and maybe before stored turns were added.
+        refused = await self._admit_target(call, target)
+        return refused.reply if refused is not None else await forward_native(call, target, path)
 
     # --- stored state, and tools that the gateway runs ---
 
