@@ -344,6 +344,15 @@ def test_embeddings_of_a_named_provider_or_an_alias_get_the_models_own_name(serv
     assert scene.asked[0].body == b'{ "model": "%b", "input": "a" }' % scene.name.encode()
 
 
+def test_half_of_a_character_in_a_forwarded_body_is_replaced(served: Served) -> None:
+    scene = served.scene("openai-chat", answer(200, b"{}"))
+    for model in (scene.model, scene.name):
+        got = ask(served.port, "POST", "/v1/embeddings", b'{"model": "%b", "input": "a\\ud83d"}' % model.encode())
+        assert got.status == 200, got.data
+        asked = json.loads(scene.asked[-1].body)
+        assert asked == {"model": scene.name, "input": "a\N{REPLACEMENT CHARACTER}"}
+
+
 def test_files_pass_byte_for_byte(served: Served) -> None:
     scene = served.scene("openai-chat", answer(200, b'{"id":"file-1"}', x_request_id="req_theirs"))
     body = (

@@ -141,7 +141,10 @@ class ClientBody:
         if self.is_judged:
             value = self.decode()
             return encode({**value, "model": model} if model and value.get("model") != model else value)
-        return replace_model(self.data, model) if model and self.peek.model != model else self.data
+        data = self.data
+        if self.has_lone_halves and (mended := replace_lone_halves(data)) is not None:
+            data = mended.encode()
+        return replace_model(data, model) if model and self.peek.model != model else data
 
 
 NO_BODY = ClientBody(next(iter(CODECS.values())), b"")
