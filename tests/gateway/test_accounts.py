@@ -571,3 +571,26 @@ def test_an_object_is_used_in_the_account_that_has_it(tmp_path: Path) -> None:
         assert "a" not in accounts_asked(other)
         assert ask(staged.port, "GET", f"/v1/files/file-not-noted-{other.mark}").status == 200
         assert accounts_asked(other)[-1] != "a"
+
+
+def test_to_choose_an_account_changes_no_byte(tmp_path: Path) -> None:
+    """A file of JSON that is uploaded, and a chat that names an object: both are read for the account alone."""
+    key = next(iter(KEY_OF.values()))
+    with stage(tmp_path) as staged:
+        text = (tmp_path / "toolwire.toml").read_text().partition("[providers")[0]
+        for protocol in ("gemini", "openai-responses"):
+            text += f'[providers.{protocol}]\nprotocols = ["{protocol}"]\nbase_url = "{staged.wire.url}"\n'
+            text += f'[[providers.{protocol}.accounts]]\nname = "a"\napi_key = "{key}"\n'
+        (tmp_path / "toolwire.toml").write_text(text)
+        staged.gateway.reload_config(force=True)
+        scene = staged.scene("gemini", answer(200, b'{"file": {"name": "files/1"}}'), provider="gemini")
+        file = b'{ "mark" : "-%b", "n": 1.50 }\n' % scene.mark.encode()
+        got = ask(staged.port, "POST", "/upload/v1beta/files", file, {"content-type": "application/json"})
+        assert got.status == 200, got.data
+        assert scene.asked[0].body == file
+        scene = staged.scene("openai-responses", play_script("openai-responses", False), provider="openai-responses")
+        part = b'{"type" : "input_file", "file_id": "file-1"}'
+        turn = b'{ "model": "%b", "store": false, "input": [{"role": "user", "content": [%b]}] }'
+        got = ask(staged.port, "POST", "/v1/responses", turn % (scene.model.encode(), part))
+        assert got.status == 200, got.data
+        assert scene.asked[0].body == turn % (scene.name.encode(), part)

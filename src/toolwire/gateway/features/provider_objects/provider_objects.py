@@ -97,7 +97,9 @@ class ProviderObjects:
         if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
             return call
         members = call.client_codec.request_members
-        found = await run_by_size(len(body), lambda: read_references(members, body.judge))
+        # Who only chooses an account judges nothing: the client's bytes may pass.
+        read = body.judge if guarded else body.decode
+        found = await run_by_size(len(body), lambda: read_references(members, read))
         if isinstance(found, Failure):
             return found if guarded else call
         for provider in dict.fromkeys(guarded):
@@ -200,7 +202,7 @@ class ProviderObjects:
         names = object_names(call, match)
         if body.data and "json" in content_type:
             members = call.client_codec.request_members
-            found = await run_by_size(len(body), lambda: read_references(members, body.judge, is_forwarded=True))
+            found = await run_by_size(len(body), lambda: read_references(members, body.decode, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
         account = await self._find_account(provider, names) if names else None
         if account is not None:
