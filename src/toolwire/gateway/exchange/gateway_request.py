@@ -33,7 +33,6 @@ from toolwire.gateway.http.admission import Admission, Ticket
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.headers import (
     Headers,
-    HeaderTable,
     SharedHeaders,
     fixed_headers,
     provider_headers,
@@ -134,12 +133,6 @@ class Runtime:
         self.refuse_running: Callable[[ClientKey, float], Failure | None] = lambda key, now: None
         """Why a request that began with this key may not go on, by the newest configuration; None if it may."""
         self.policy = Policy(config.policy)
-        self.forwarded_headers = {
-            codec.name: HeaderTable(codec.http.forwarded_headers, False) for codec in CODECS.values()
-        }
-        self.own_account_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
-        """The headers of a client whose own credential is forwarded."""
-        self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
         speakers = Counter(
             protocol
             for provider in config.providers.values()

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
-from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers
+from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers, HeaderTable
+from toolwire.protocols import CODECS
 
 LOSSES_HEADER = "x-toolwire-losses"
 ATTEMPTS_HEADER = "x-toolwire-attempts"
 COST_HEADER = "x-toolwire-cost"
 """What a whole answer costs in USD; only with `[costs] header`."""
+FORWARDED_HEADERS = {codec.name: HeaderTable(codec.http.forwarded_headers, False) for codec in CODECS.values()}
+OWN_ACCOUNT_HEADERS = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+"""The headers of a client whose own credential is forwarded."""
+RETURNED_HEADERS = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
 _MAX_CACHED_UPSTREAMS = 16
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -20,7 +25,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
     """The headers of a request to a provider, except those that are new in every request. Of the client's own headers
     only those that its protocol defines are forwarded."""
-    codec, runtime = upstream.codec, call.runtime
+    codec, gateway_id = upstream.codec, call.runtime.gateway_id
     same_protocol = codec.name == call.client_codec.name
     needed = codec.http.extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
     cached = call.upstream_headers.get(upstream)
@@ -28,14 +33,14 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
         return cached[1]
     if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
         call.upstream_headers.clear()
-    tables = runtime.own_account_headers if upstream.provider.forward_auth else runtime.forwarded_headers
+    tables = OWN_ACCOUNT_HEADERS if upstream.provider.forward_auth else FORWARDED_HEADERS
     headers = tables[codec.name].select(call.headers) if same_protocol else {}
     headers |= {**dict(needed), **upstream.headers}
     if upstream.provider.forward_auth:
         name, value = codec.http.write_credential(call.caller.provider_credential)
         headers[name] = value
     hops = call.headers.get(HOPS_HEADER)
-    headers[HOPS_HEADER] = f"{hops},{runtime.gateway_id}" if hops else runtime.gateway_id
+    headers[HOPS_HEADER] = f"{hops},{gateway_id}" if hops else gateway_id
     headers.pop(REQUEST_ID_HEADER, None)
     call.upstream_headers[upstream] = (needed, tuple(headers.items()))
     return call.upstream_headers[upstream][1]
@@ -47,7 +52,7 @@ def client_response_headers(
     """The provider's headers that a client gets, its name, and the losses of the translation."""
     codec, client = upstream.codec, call.client_codec
     if codec.name == client.name:
-        headers: Mapping[str, str] = call.runtime.returned_headers[codec.name].select(upstream_headers)
+        headers: Mapping[str, str] = RETURNED_HEADERS[codec.name].select(upstream_headers)
     else:
         limits = codec.http.read_rate_limits(upstream_headers, call.now)
         headers = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS

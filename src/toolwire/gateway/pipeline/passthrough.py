@@ -18,7 +18,7 @@ from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import drop_credentials
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
-from toolwire.gateway.exchange.headers import client_response_headers
+from toolwire.gateway.exchange.headers import RETURNED_HEADERS, client_response_headers
 from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
 from toolwire.gateway.exchange.stages import ForwardedRequest, Stages
@@ -324,7 +324,7 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
 
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
-    is_returned = call.runtime.returned_headers[upstream.codec.name].contains
+    is_returned = RETURNED_HEADERS[upstream.codec.name].contains
     passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
     return passed | {PROVIDER_HEADER: upstream.reply_headers[PROVIDER_HEADER]}
 
