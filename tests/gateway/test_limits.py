@@ -1013,6 +1013,20 @@ def test_a_response_in_the_background_holds_its_place_until_it_ends(tmp_path: Pa
         assert list(used(served)) == ["x/tokens_per_day"]
 
 
+@STREAMS
+def test_a_response_in_the_background_counts_once(stream: bool, tmp_path: Path) -> None:
+    """Its client's request has mostly ended before it begins."""
+    limits = '[[limits]]\nname = "x"\nrequests_per_minute = 1000\n'
+    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+        scene = served.scene("openai-chat", play_script("openai-chat", True))
+        stop_clock(served)
+        more = {"background": True, "store": True}
+        started = call(served, "openai-responses", scene.model, stream, sent_key("ana"), **more)
+        path = f"/v1/responses/{re.findall(rb'resp_[0-9a-zA-Z]+', started.data)[0].decode()}"
+        wait_until(lambda: ask(served.port, "GET", path, headers=sent_key("ana")).json()["status"] == "completed")
+        assert used(served) == {"x/requests_per_minute": 1}
+
+
 # --- providers, fallbacks -------------------------------------------------------------------------------------------
 
 

@@ -339,7 +339,6 @@ async def run_background_request(
 ) -> None:
     """Send the request and store its response. A cancelled request just stops: the cancelling request stores its
     status."""
-    call = _start_record(call)
     tap = recorder.open_tap()
     try:
         answer = await pipeline.request_answer(call, targets)
@@ -359,8 +358,9 @@ async def run_background_request(
         call.runtime.telemetry.finish_exchange(call.running, call.clock())
 
 
-def _start_record(call: GatewayRequest) -> GatewayRequest:
-    """Give the background request its own log record: the client's request ends before its response."""
+def start_record(call: GatewayRequest) -> GatewayRequest:
+    """Give the background request its own log record: the client's request ends before its response, and maybe before
+    its job runs."""
     request, request_record = call.running, call.record
     record = request_record.make_related("background", call.clock(), time.time())
     record.asked.model, record.asked.stream = request_record.asked.model, True

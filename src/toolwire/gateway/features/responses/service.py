@@ -23,6 +23,7 @@ from toolwire.gateway.features.responses.background import (
     JobCoroutine,
     follow_remote_job,
     run_background_request,
+    start_record,
     store_failed,
 )
 from toolwire.gateway.features.responses.endpoints import OperationContext, StateOperation, match_operation
@@ -233,7 +234,7 @@ class ResponsesService:
             return error_replies.gateway_error(call, store_unavailable_failure(result))
         if claim is not None:
             await self.repository.put(claim.finished_entry(job.id))
-        job_call = replace(call, stream=True, recorder=None)
+        job_call = start_record(replace(call, stream=True, recorder=None))
 
         def fail_job(error: BaseException) -> JobCoroutine:
             pipeline.report_error(error)
