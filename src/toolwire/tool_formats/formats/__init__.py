@@ -22,7 +22,6 @@ from toolwire.tool_formats.formats import (
     mistral,
     muse_glimmer,
     pythonic,
-    qwen1,
     qwen3_coder,
     react,
     tool_tags,
@@ -48,7 +47,6 @@ FORMATS: Final[tuple[ToolFormat, ...]] = (
     *minicpm5.FORMATS,
     *tool_tags.FORMATS,
     *pythonic.FORMATS,
-    *qwen1.FORMATS,
     *react.FORMATS,
     *bare_json.FORMATS,
 )
