@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,26 @@ def is_nonempty(value: Json) -> bool:
 def is_verbatim(origin: Origin | None, protocol: str) -> bool:
     """May the writer of `protocol` write `origin.wire` back as it is?"""
     return origin is not None and origin.protocol == protocol and origin.intact
+
+
+class OriginChecks(Struct, frozen=True):
+    """What the codec of a protocol asks about its nodes."""
+
+    protocol: str
+
+    def intact_wire(self, origin: Origin | None) -> Object | None:
+        """The JSON object of a node that was read from this protocol and has not been changed since."""
+        if origin is None or origin.protocol != self.protocol or not origin.intact:
+            return None
+        return origin.wire if isinstance(origin.wire, dict) else None
+
+    def is_own(self, origin: Origin | None) -> TypeGuard[Origin]:
+        """Was the node read from this protocol?"""
+        return origin is not None and origin.protocol == self.protocol
+
+    def is_foreign(self, origin: Origin | None) -> bool:
+        """Was the node read from another protocol? One without an origin was made by Toolwire's caller."""
+        return origin is not None and origin.protocol != self.protocol
 
 
 def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> Object:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from toolwire.core.ir import FinishKind, Origin, Role, Seal
+from toolwire.core.ir import FinishKind, Role, Seal
 from toolwire.core.json_values import Object
+from toolwire.core.provenance import OriginChecks
 
 NAME = "gemini"
 
@@ -208,22 +209,8 @@ WRITTEN_FINISH_REASONS = KIND_BY_FINISH_REASON.keys() - {"FUNCTION_CALL"}
 
 # --- origins --------------------------------------------------------------------------------------------------------
 
-
-def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object of a node that was read from this protocol and has not been changed since."""
-    if origin is None or origin.protocol != NAME or not origin.intact:
-        return None
-    return origin.wire if isinstance(origin.wire, dict) else None
-
-
-def is_own(origin: Origin | None) -> TypeGuard[Origin]:
-    """Was the node read from this protocol?"""
-    return origin is not None and origin.protocol == NAME
-
-
-def is_foreign(origin: Origin | None) -> bool:
-    """Was the node read from another protocol? One without an origin was made by Toolwire's caller."""
-    return origin is not None and origin.protocol != NAME
+_ORIGINS = OriginChecks(NAME)
+intact_wire, is_own, is_foreign = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_foreign
 
 
 def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:

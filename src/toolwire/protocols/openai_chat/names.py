@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeGuard
 
 from msgspec import Struct
 
-from toolwire.core.ir import FinishKind, Origin, Role, Seal
+from toolwire.core.ir import FinishKind, Role, Seal
 from toolwire.core.json_values import Json, Object, Path, get_bool, get_int, get_number, get_object, get_text
+from toolwire.core.provenance import OriginChecks
 
 NAME = "openai-chat"
 DONE = b"[DONE]"
@@ -158,16 +159,7 @@ def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
     return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
 
 
-def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object of a node that was read from this protocol and has not been changed since."""
-    if origin is None or origin.protocol != NAME or not origin.intact:
-        return None
-    return origin.wire if isinstance(origin.wire, dict) else None
-
-
-def is_own(origin: Origin | None) -> TypeGuard[Origin]:
-    """Was the node read from this protocol?"""
-    return origin is not None and origin.protocol == NAME
+intact_wire, is_own = OriginChecks(NAME).intact_wire, OriginChecks(NAME).is_own
 
 
 def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:

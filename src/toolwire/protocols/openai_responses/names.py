@@ -7,8 +7,9 @@ from typing import TypeGuard
 
 from msgspec import Raw, Struct
 
-from toolwire.core.ir import FinishKind, Origin, Role, Seal
-from toolwire.core.json_values import Json, Object
+from toolwire.core.ir import FinishKind, Role, Seal
+from toolwire.core.json_values import Json
+from toolwire.core.provenance import OriginChecks
 
 NAME = "openai-responses"
 
@@ -209,17 +210,8 @@ REDUNDANT_EVENTS = frozenset(
 )
 """Events without information that is not also in the finished item or in an earlier event."""
 
-
-def is_own(origin: Origin | None) -> TypeGuard[Origin]:
-    return origin is not None and origin.protocol == NAME
+intact_wire, is_own = OriginChecks(NAME).intact_wire, OriginChecks(NAME).is_own
 
 
 def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
     return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
-
-
-def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object of a node that was read from this protocol and has not been changed since."""
-    if origin is None or origin.protocol != NAME or not origin.intact:
-        return None
-    return origin.wire if isinstance(origin.wire, dict) else None

@@ -26,10 +26,11 @@ from toolwire.core.json_values import (
     get_text,
     get_timestamp,
 )
-from toolwire.core.provenance import ReadContext, items_with_paths
+from toolwire.core.provenance import OriginChecks, ReadContext, items_with_paths
 from toolwire.core.tokens import EFFORTS
 
 NAME: Final = "unified"
+intact_wire = OriginChecks(NAME).intact_wire
 
 NAME_LIMIT = 64
 ID_LIMIT = 1024
@@ -320,13 +321,3 @@ def _escape_id(id: str) -> str:
         else:
             out.extend(f"__{byte:02x}" for byte in character.encode())
     return "".join(out)
-
-
-# --- origins --------------------------------------------------------------------------------------------------------
-
-
-def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object of a node that was read from this protocol and has not been changed since."""
-    if origin is None or origin.protocol != NAME or not origin.intact:
-        return None
-    return origin.wire if isinstance(origin.wire, dict) else None
