@@ -219,15 +219,7 @@ class ProviderBuilder:
             proxies=self._read_proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
             list_models=row.list_models if table.list_models is None else table.list_models,
-            calls=CallSettings(
-                tools=table.tools,
-                tool_format=table.tool_format,
-                repair_calls=table.repair_calls,
-                on_bad_call=table.on_bad_call,
-                tool_search=table.tool_search,
-                direct_tools=table.direct_tools,
-                describe_images=table.describe_images,
-            ),
+            calls=msgspec.convert(table, CallSettings, from_attributes=True),
             default_tool_format=row.tool_format,
         )
         self.providers[name] = self._add_accounts(provider, table, accounts, place) if accounts else provider
@@ -335,12 +327,8 @@ class ProviderBuilder:
 
     def _read_credentials(self, table: ProviderTable, known: KnownServer, place: ProblemCollector) -> tuple[str, str]:
         """The key and its variable. A variable that is not set is only a warning: the rest works without it."""
-        chosen = {
-            "api_key": table.api_key,
-            "api_key_env": table.api_key_env,
-            "forward_auth": table.forward_auth or None,
-        }
-        given = [name for name, value in chosen.items() if value is not None]
+        given = [name for name in ("api_key", "api_key_env") if getattr(table, name) is not None]
+        given += ["forward_auth"] if table.forward_auth else []
         if len(given) > 1:
             place.at(given[1]).add(f"{' and '.join(given)} cannot be combined", "remove one of them")
         if table.api_key is not None:

@@ -366,7 +366,6 @@ class PostgresStore:
 
     async def _remove_in_batches(self, remove: Callable[[PostgresConnection], Awaitable[list[Any]]]) -> int | StoreDown:
         """Repeat `remove` in small transactions until nothing is left to remove; returns the number of entries."""
-        total = 0
 
         async def work(connection: PostgresConnection) -> int:
             async with connection.transaction():
@@ -374,13 +373,7 @@ class PostgresStore:
                     return 0
                 return len(await remove(connection))
 
-        while True:
-            removed = await self.pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
-            if isinstance(removed, StoreDown):
-                return removed
-            total += removed
-            if not removed:
-                return total
+        return await self.pool.repeat_work(work, _LONG_TIMEOUT)
 
     async def _make_room(self, size: int) -> None:
         """Count what is written, and shrink the store before it becomes larger than `max_bytes`. Other gateways write,

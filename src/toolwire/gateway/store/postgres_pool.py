@@ -397,6 +397,17 @@ class PostgresPool:
             pool.running.discard(done)
             done.set_result(None)
 
+    async def repeat_work(
+        self, work: Callable[[PostgresConnection], Awaitable[int]], deadline: float
+    ) -> int | StoreDown:
+        """Run `work`, which removes rows in a small transaction, until none is left; returns how many there were."""
+        total = 0
+        while removed := await self.run_work(work, is_idempotent=False, deadline=deadline):
+            if isinstance(removed, StoreDown):
+                return removed
+            total += removed
+        return total
+
     async def _run_once(self, pool: _LoopPool, work: Callable[[PostgresConnection], Awaitable[Value]]) -> Value:
         async with pool.connections.acquire() as connection:
             try:

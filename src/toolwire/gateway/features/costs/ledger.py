@@ -279,12 +279,6 @@ class LedgerWriter:
             self._removed[call.row_id] = None
             self._start_writing()
 
-    def add_records(self, records: Iterable[ExchangeRecord]) -> None:
-        """Queue the calls of exchanges that have ended."""
-        for record in records:
-            for call in record.costs.calls:
-                self.end_call(record, call)
-
     def _make_id(self) -> str:
         return f"{self._writer_id}-{next(self._numbers)}"
 

@@ -124,14 +124,7 @@ class PostgresLedger:
             values = (float("inf"), min(surplus, _REMOVE_BATCH)) if surplus > 0 else (before, _REMOVE_BATCH)
             return len(await connection.fetch(remove, *values))
 
-        total = 0
-        while True:
-            removed = await self._pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
-            if isinstance(removed, StoreDown):
-                return removed
-            total += removed
-            if not removed:
-                return total
+        return await self._pool.repeat_work(work, _LONG_TIMEOUT)
 
 
 def _write_query(query: LedgerQuery) -> tuple[str, list[object]]:
