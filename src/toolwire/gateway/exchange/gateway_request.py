@@ -23,7 +23,6 @@ from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_clie
 from toolwire.gateway.exchange.hooks import (
     AnswerRecorder,
     GatewayTools,
-    KeyClaim,
     SignatureStore,
 )
 from toolwire.gateway.exchange.method_cache import cache_method
@@ -334,8 +333,6 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     """The seed for ids in its answer; "" for its request id."""
     recorder: AnswerRecorder | None = None
     """Stores its answer, so that a later request can refer to it (Responses API)."""
-    idempotency_claim: KeyClaim | None = None
-    """Set while a request with an idempotency key is done; its key is released at the end."""
     signature_store: SignatureStore | None = None
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: GatewayTools | None = None

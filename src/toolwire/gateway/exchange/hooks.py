@@ -93,12 +93,6 @@ class GatewayTools(Protocol):
     async def run_calls(self, calls: Sequence[Call]) -> tuple[Result, ...]: ...
 
 
-class KeyClaim(Protocol):
-    """An idempotency key that a running request holds."""
-
-    def release(self) -> None: ...
-
-
 class StreamOutput(Protocol):
     """Where a stream goes: to a client, or into the store."""
 

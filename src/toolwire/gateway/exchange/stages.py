@@ -4,7 +4,7 @@ A feature has a `Stage`, built for one configuration, and overrides the hooks th
 hook, in the order of `features/__init__.py`: a feature that is not configured is not in any list, and a hook that no
 feature has is an empty tuple.
 
-    admit ─ extend ─┬─ admit_target ─ plan ─ (prepare) ─ check_written ─ (attempt) ─ after ─┬─ (relay) ─ release
+    admit ─ extend ─┬─ admit_target ─ plan ─ (prepare) ─ check_written ─ (attempt) ─ after ─┬─ (relay)
                     └───────────────── the next target, or the same again ─────────────────┘
 """
 
@@ -59,8 +59,7 @@ class Stage:
     """What a feature does for the requests of one configuration."""
 
     def serves(self, codec: Codec) -> bool:
-        """Does it have anything to do with clients of this protocol? Of its hooks, `extend` and `release` are not
-        called for others."""
+        """Does it have anything to do with clients of this protocol? Its `extend` is not called for others."""
         return True
 
     async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
@@ -96,19 +95,15 @@ class Stage:
         it."""
         return False
 
-    def release(self, call: GatewayRequest) -> None:
-        """The client has its answer, or has left."""
-
 
 class Stages:
-    """The stages of a configuration, by the hooks that they have; two of them by the client's protocol."""
+    """The stages of a configuration, by the hooks that they have; `extend` by the client's protocol."""
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.admit = _list_hooks(stages, lambda one: one.admit)
         self.admit_forwarded = _list_hooks(stages, lambda one: one.admit_forwarded)
         serving = {codec.name: [one for one in stages if one.serves(codec)] for codec in CODECS.values()}
         self.extend = {name: _list_hooks(some, lambda one: one.extend) for name, some in serving.items()}
-        self.release = {name: _list_hooks(some, lambda one: one.release) for name, some in serving.items()}
         self.extend_count = _list_hooks(stages, lambda one: one.extend_count)
         self.choose_targets = _list_hooks(stages, lambda one: one.choose_targets)
         self.admit_target = _list_hooks(stages, lambda one: one.admit_target)

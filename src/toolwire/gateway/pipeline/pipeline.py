@@ -72,16 +72,12 @@ class Pipeline:
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        try:
-            extended = await self._extend_request(call, targets)
-            if type(extended) is not GatewayRequest:
-                await relay_answer(request, call, extended)
-                return
-            call = extended
-            await relay_answer(request, call, await self.request_answer(call, targets))
-        finally:
-            for release in self.stages.release[call.client_codec.name]:
-                release(call)
+        extended = await self._extend_request(call, targets)
+        if type(extended) is not GatewayRequest:
+            await relay_answer(request, call, extended)
+            return
+        call = extended
+        await relay_answer(request, call, await self.request_answer(call, targets))
 
     async def _extend_request(self, call: GatewayRequest, targets: tuple[Target, ...]) -> ExtendedRequest:
         """The request with what features add to it; or its answer already."""
@@ -353,8 +349,6 @@ class Pipeline:
         # It was admitted for any of its targets, and maybe before stored turns were added.
         refused = await self._admit_target(call, target)
         return refused.reply if refused is not None else await forward_native(call, target, path)
-
-    # --- stored state, and tools that the gateway runs ---
 
 
 def _list_others(target: Target, later: tuple[Target, ...]) -> set[tuple[str, str]]:

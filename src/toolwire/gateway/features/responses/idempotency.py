@@ -20,6 +20,7 @@ from toolwire.gateway.http.headers import JSON_HEADERS
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.store.repository import IDEMPOTENCY, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
+from toolwire.gateway.telemetry.record import ExchangeRecord
 
 HEADER = "idempotency-key"
 REPLAYED_HEADER = {"idempotent-replayed": "true"}
@@ -56,6 +57,10 @@ class IdempotencyClaim:
         """The note that the request is done, to be written together with what it stores."""
         finished = FinishedRequest(request=self._request, response_id=response_id, answer=answer)
         return replace(self._entry, mark=DONE, body=encode(finished), expires=self._repository.clock() + KEEP_SECONDS)
+
+    def end(self, record: ExchangeRecord) -> None:
+        """The exchange that holds it has ended."""
+        self.release()
 
     def release(self) -> None:
         """The request has ended. If it is not done, it may be sent again with the same key."""

@@ -126,7 +126,9 @@ class ResponsesService:
         finally:
             if claimed is not None and not isinstance(prepared, GatewayRequest):
                 claimed.release()
-        return replace(prepared, idempotency_claim=claimed) if isinstance(prepared, GatewayRequest) else prepared
+        if claimed is not None and isinstance(prepared, GatewayRequest):
+            call.running.holdings += (claimed,)
+        return prepared
 
     async def _prepare_claimed_request(
         self,

@@ -23,7 +23,3 @@ class ResponsesStage(Stage):
 
     async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         return await self._service.expand_references(call, targets)
-
-    def release(self, call: GatewayRequest) -> None:
-        if call.idempotency_claim is not None:
-            call.idempotency_claim.release()
