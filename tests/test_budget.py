@@ -33,7 +33,7 @@ def count_exchanges(system: str) -> dict[str, dict[str, int]]:
     return counted
 
 
-@pytest.mark.parametrize(("system", "pair", "what"), CELLS, ids=" ".join)
+@pytest.mark.parametrize(("system", "pair", "what"), CELLS, ids=map(" ".join, CELLS))
 def test_an_exchange_stays_in_its_budget(system: str, pair: str, what: str) -> None:
     budget, counted = BUDGET[system][pair][what], count_exchanges(system)[pair][what]
     assert counted <= budget, f"{what} of {pair} ({system}): {counted:,} are more than {budget:,}"
