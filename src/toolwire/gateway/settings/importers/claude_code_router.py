@@ -14,7 +14,6 @@ from toolwire.gateway.settings.importers.draft import (
     Note,
     find_server_by_url,
     is_usable_url,
-    key_variable,
 )
 from toolwire.gateway.settings.providers import known_servers
 from toolwire.gateway.settings.toml_text import Toml
@@ -73,11 +72,7 @@ def convert(root: InputTable, draft: Draft) -> None:
 
 def _read_server(root: InputTable, draft: Draft) -> None:
     key = root.text("APIKEY")
-    variable = _variable_name(key)
-    if variable:
-        root.note("APIKEY", f'clients need a key: `printf %s "${variable}" | toolwire keys hash`', "to do")
-    elif key:
-        draft.add_client_key(key, "claude-code-router", "APIKEY")
+    draft.add_client_key(key, _variable_name(key), "claude-code-router", "APIKEY")
     host = root.text("HOST")
     if host and (is_loopback(host) or draft.keys):
         draft.server["host"] = host
@@ -127,7 +122,9 @@ def _add_provider(name: str, table: InputTable, proxy: str, draft: Draft) -> Con
         return None
     settings = _protocol_and_address(url, names)
     server = known_servers().get(str(settings.get("kind", "")))
-    settings |= _read_key(key, name, url, table, draft)
+    if key:
+        addressed = known_servers().get(find_server_by_url(url))
+        settings |= draft.write_key(key, _variable_name(key), addressed, name, table)
     if models:
         settings["models"] = [*models, *(server.models if server is not None else ())]
     if headers:
@@ -156,22 +153,6 @@ def _protocol_and_address(url: str, transformers: list[str]) -> dict[str, Toml]:
     if known and protocol in known_servers()[known].protocols:
         return {"kind": known}
     return {"protocols": [protocol], "base_url": address}
-
-
-def _read_key(key: str, name: str, url: str, table: InputTable, draft: Draft) -> dict[str, Toml]:
-    server = known_servers().get(find_server_by_url(url))
-    variable = _variable_name(key)
-    if variable:
-        draft.reserve_variable(variable)
-    elif key and server is not None and server.local:
-        table.note(
-            "api_key", f"left out: {server.title} needs no key; if yours does, set {server.key_env[0]}", "changed"
-        )
-        return {}
-    elif key:
-        variable = draft.variable_for(key, key_variable(server, name), table.place("api_key"))
-    is_usual = server is not None and variable in server.key_env
-    return {"api_key_env": variable} if variable and not is_usual else {}
 
 
 def _variable_name(text: str) -> str:

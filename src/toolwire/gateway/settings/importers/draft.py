@@ -183,9 +183,21 @@ class Draft:
         self.notes.append(Note("to do", place, f"set the environment variable {name} to the value of this key"))
         return name
 
-    def reserve_variable(self, name: str) -> None:
-        """Keep `variable_for` from choosing a name that the input uses itself."""
-        self._variables.setdefault((f"${name}", ""), name)
+    def write_key(
+        self, key: str, variable: str, server: KnownServer | None, name: str, table: InputTable
+    ) -> dict[str, Toml]:
+        """`api_key_env` for the `api_key` of a provider's table: a key, or the variable that it names. Empty if it is
+        the variable that is looked at anyway."""
+        if variable:  # not to be chosen by `variable_for`
+            self._variables.setdefault((f"${variable}", ""), variable)
+        elif server is not None and server.local:
+            text = f"left out: {server.title} needs no key; if yours does, set {server.key_env[0]}"
+            table.note("api_key", text, "changed")
+            return {}
+        else:
+            usual = server.key_env[0] if server is not None and server.key_env else f"{name}_API_KEY"
+            variable = self.variable_for(key, usual, table.place("api_key"))
+        return {} if server is not None and variable in server.key_env else {"api_key_env": variable}
 
     def find_address(self, variable: str, place: str) -> str:
         """The address in an environment variable, or a placeholder for it."""
@@ -198,8 +210,13 @@ class Draft:
         self.notes.append(Note("to do", place, f"replace {placeholder} by the address in {variable}"))
         return placeholder
 
-    def add_client_key(self, key: str, name: str, place: str) -> None:
-        """Let the clients of the other gateway go on with their key. The file has its hash only."""
+    def add_client_key(self, key: str, variable: str, name: str, place: str) -> None:
+        """Let the clients of the other gateway go on with their key, if there is one. The file has its hash only."""
+        if variable:
+            text = f'clients need a key: `printf %s "${variable}" | toolwire keys hash`'
+            self.notes.append(Note("to do", place, text))
+        if variable or not key:
+            return
         digest = hash_key(key)
         if len(key) < MIN_KEY_LENGTH or digest in guessable_hashes():
             text = f"this key can be guessed: use another; {NEW_KEY_HINT}"
@@ -312,11 +329,6 @@ def name_from_url(url: str) -> str:
     host, port = _host_and_port(url)
     text = host if urlsplit(url).port is None else f"{host}-{port}"
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "provider"
-
-
-def key_variable(server: KnownServer | None, name: str) -> str:
-    """The usual variable for the key of a provider."""
-    return server.key_env[0] if server is not None and server.key_env else f"{name}_API_KEY"
 
 
 def clean_text(text: str) -> str:

@@ -16,7 +16,6 @@ from toolwire.gateway.settings.importers.draft import (
     clean_text,
     find_server_by_url,
     is_usable_url,
-    key_variable,
     looks_secret,
     name_from_url,
 )
@@ -282,23 +281,16 @@ def _read_key(sources: list[InputTable], name: str, kind: str, draft: Draft, pre
     server = known_servers().get(kind)
     for source in sources:
         key = source.text("api_key")
-        if key.startswith(ENVIRONMENT):
-            variable = key.removeprefix(ENVIRONMENT)
-            draft.reserve_variable(variable)
-            is_usual = server is not None and variable in server.key_env
-            return {} if is_usual else {"api_key_env": variable}
-        if key and server is not None and server.local:
-            source.note(
-                "api_key", f"left out: {server.title} needs no key; if yours does, set {server.key_env[0]}", "changed"
-            )
-            return {}
         if key:
-            variable = draft.variable_for(key, key_variable(server, name), source.place("api_key"))
-            is_usual = server is not None and variable == server.key_env[0]
-            return {} if is_usual else {"api_key_env": variable}
+            return draft.write_key(key, _variable_name(key), server, name, source)
     if prefix in COMPATIBLE:
         return {"api_key_env": COMPATIBLE[prefix][1]}
     return {"api_key_env": "AZURE_API_KEY"} if kind == "azure" else {}
+
+
+def _variable_name(text: str) -> str:
+    """The variable of `os.environ/NAME`."""
+    return text.removeprefix(ENVIRONMENT) if text.startswith(ENVIRONMENT) else ""
 
 
 def _read_headers(params: InputTable) -> dict[str, Toml]:
@@ -405,11 +397,7 @@ def _read_router_settings(table: InputTable) -> None:
 
 def _read_general_settings(table: InputTable, draft: Draft) -> None:
     key = table.text("master_key")
-    if key.startswith(ENVIRONMENT):
-        variable = key.removeprefix(ENVIRONMENT)
-        table.note("master_key", f'clients need a key: `printf %s "${variable}" | toolwire keys hash`', "to do")
-    elif key:
-        draft.add_client_key(key, "litellm-master-key", table.place("master_key"))
+    draft.add_client_key(key, _variable_name(key), "litellm-master-key", table.place("master_key"))
     requests = table.whole_number("global_max_parallel_requests", 1)
     if requests is not None:
         draft.server["max_requests"] = requests
@@ -439,7 +427,7 @@ def _add_mcp_server(name: str, table: InputTable, draft: Draft) -> None:
         variables: dict[str, Toml] = {}
         for variable in env.remaining_keys:
             value = env.text(variable)
-            source = value.removeprefix(ENVIRONMENT) if value.startswith(ENVIRONMENT) else ""
+            source = _variable_name(value)
             if not source and value:
                 source = draft.variable_for(value, variable, env.place(variable))
             variables[variable] = f"${{{source}}}" if source else ""
