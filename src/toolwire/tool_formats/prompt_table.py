@@ -31,16 +31,19 @@ from toolwire.tool_formats.prompt_writers import (
 GENERIC = "hermes"
 
 
+_TOOL_RESPONSE = ("<tool_response>", "</tool_response>")
+
+
 class ToolPrompt(Struct, frozen=True, kw_only=True):
-    """A row of the table. Its name is that of the format, as in `formats.FORMATS`."""
+    """A row of the table. Its name is that of the format, as in `formats.FORMATS`. The defaults are those of Hermes."""
 
     name: str
     instruction: str
     """The section of the system prompt. `$tools` is the list of the tools."""
-    list_tools: ToolLister
     write_calls: CallWriter
-    write_results: ResultWriter
-    stop: tuple[str, ...] = ()
+    list_tools: ToolLister = list_as_lines("</tools>", "<tool_call>")
+    write_results: ResultWriter = join_results("", "<tool_response>\n$text\n</tool_response>", "", *_TOOL_RESPONSE)
+    stop: tuple[str, ...] = _TOOL_RESPONSE[:1]
     """Stop sequences: how a result begins. A model that goes on after its calls would make up their results."""
 
 
@@ -61,8 +64,6 @@ For each function call, return a json object with function name and arguments wi
 <tool_call>
 {"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>"""
-_TOOL_RESPONSE = ("<tool_response>", "</tool_response>")
-_write_tool_responses = join_results("", "<tool_response>\n$text\n</tool_response>", "", *_TOOL_RESPONSE)
 
 _DEEPSEEK_RULES = """\
 Where:
@@ -76,6 +77,7 @@ _DEEPSEEK_MARKS = tuple(
         "outputs▁begin", "outputs▁end", "output▁begin", "output▁end",
     )
 )  # fmt: skip
+_write_outputs = join_results("", '[Output of $name]\n{"output": $json}', "", "[Output of ")
 _write_deepseek_results = join_results(
     "<｜tool▁outputs▁begin｜>",
     "<｜tool▁output▁begin｜>$text<｜tool▁output▁end｜>",
@@ -95,6 +97,9 @@ _KIMI_MARKS = tuple(
     )
 )  # fmt: skip
 _LFM2_MARKS = tuple(f"<|tool_{kind}_{side}|>" for kind in ("list", "call", "response") for side in ("start", "end"))
+_TOOL_CALL = ("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
+"""What is before, between and after the calls, each in its own tag."""
+_FUNCTION = ("<function=$name>", "</function>")
 _INVOKE = ('<invoke name="$name">', "</invoke>")
 _INVOKE_PARAMETER = '<parameter name="$key">$value</parameter>'
 
@@ -102,12 +107,7 @@ _ROWS = (
     ToolPrompt(
         name=GENERIC,
         instruction=_SIGNATURES + _HERMES_FORM,
-        list_tools=list_as_lines("</tools>", "<tool_call>"),
-        write_calls=join_json_calls(
-            "<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>", "<tool_call>", "</tool_call>"
-        ),
-        write_results=_write_tool_responses,
-        stop=("<tool_response>",),
+        write_calls=join_json_calls(*_TOOL_CALL, "<tool_call>", "</tool_call>"),
     ),
     ToolPrompt(
         name="qwen3_coder",
@@ -141,16 +141,7 @@ Reminder:
 - Required parameters MUST be specified
 - You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT after
 - If there is no function call available, answer the question like normal with your current knowledge""",
-        list_tools=list_as_lines("</tools>", "<tool_call>"),
-        write_calls=join_tagged_calls(
-            "<tool_call>\n",
-            "\n</tool_call>\n<tool_call>\n",
-            "\n</tool_call>",
-            ("<function=$name>", "</function>"),
-            "<parameter=$key>\n$value\n</parameter>",
-        ),
-        write_results=_write_tool_responses,
-        stop=("<tool_response>",),
+        write_calls=join_tagged_calls(*_TOOL_CALL, _FUNCTION, "<parameter=$key>\n$value\n</parameter>"),
     ),
     ToolPrompt(
         name="glm",
@@ -164,7 +155,6 @@ For each function call, output the function name and arguments within the follow
 <arg_value>{arg-value-2}</arg_value>
 ...
 </tool_call>""",
-        list_tools=list_as_lines("</tools>", "<tool_call>"),
         write_calls=join_tagged_calls(
             "",
             "\n",
@@ -172,8 +162,6 @@ For each function call, output the function name and arguments within the follow
             ("<tool_call>$name", "</tool_call>"),
             "<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>",
         ),
-        write_results=_write_tool_responses,
-        stop=("<tool_response>",),
     ),
     ToolPrompt(
         name="llama3_json",
@@ -186,7 +174,7 @@ variables. Separate several calls by `; `.
 $tools""",
         list_tools=list_as_lines(),
         write_calls=join_json_calls("", "; ", "", keys=("name", "parameters")),
-        write_results=join_results("", '[Output of $name]\n{"output": $json}', "", "[Output of "),
+        write_results=_write_outputs,
         stop=("[Output of ",),
     ),
     ToolPrompt(
@@ -201,7 +189,7 @@ If you decide to invoke any of the functions, you MUST put it in the format of \
 You SHOULD NOT include any other text in the response then. If none of the functions can be used, answer normally.""",
         list_tools=list_as_array(is_bare=True),
         write_calls=join_python_calls("[", ", ", "]"),
-        write_results=join_results("", '[Output of $name]\n{"output": $json}', "", "[Output of "),
+        write_results=_write_outputs,
         stop=("[Output of ",),
     ),
     ToolPrompt(
@@ -357,8 +345,6 @@ Available tools:
 $tools""",
         list_tools=list_as_array("<|tool_call|>"),
         write_calls=join_json_calls("<|tool_call|>[", ", ", "]", "<|tool_call|>"),
-        write_results=join_results("", "<tool_response>\n$text\n</tool_response>", "", *_TOOL_RESPONSE),
-        stop=("<tool_response>",),
     ),
     ToolPrompt(
         name="functools",
@@ -531,12 +517,10 @@ To call a function, write it like this, and nothing after it. Repeat the whole b
             "<seed:tool_call>\n",
             "\n</seed:tool_call>\n<seed:tool_call>\n",
             "\n</seed:tool_call>",
-            ("<function=$name>", "</function>"),
+            _FUNCTION,
             "<parameter=$key>$value</parameter>",
             trims_newlines=True,
         ),
-        write_results=_write_tool_responses,
-        stop=("<tool_response>",),
     ),
     ToolPrompt(
         name="cohere",
