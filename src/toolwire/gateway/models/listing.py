@@ -121,25 +121,30 @@ async def _ask_page(
     response = await client.send_request(address, "GET", path, headers, b"")
     if isinstance(response, TransportError) and response.kind == "stale-connection":
         response = await client.send_request(address, "GET", path, headers, b"")
-    if isinstance(response, TransportError):
-        return ListUnavailable(response.kind, response.detail)
-    data = await read_body(response, provider)
-    if isinstance(data, TransportError):
-        return ListUnavailable(data.kind, data.detail)
-    if response.status != 200:
-        what = error_text(codec, data, response)
-        return ListUnavailable(str(response.status), f"{address.label} answered with {response.status}{what}")
+    data = await read_answer(response, address, provider, codec)
+    if isinstance(data, ListUnavailable):
+        return data
     page = await run_by_size(len(data), lambda: _read_page(codec, data))
     return page or ListUnavailable("not-a-list", f"{address.label} sent something that is not a list of models")
 
 
-async def read_body(response: HttpResponse, provider: Provider) -> bytes | TransportError:
-    """What a provider says, without its key."""
+async def read_answer(
+    response: HttpResponse | TransportError, address: Address, provider: Provider, codec: Codec
+) -> bytes | ListUnavailable:
+    """What a provider says, without its key; or why there is no good answer."""
+    if isinstance(response, TransportError):
+        return ListUnavailable(response.kind, response.detail)
     response.hide_keys(provider.secrets)
     try:
-        return await response.read(MAX_PAGE_BYTES)
+        data = await response.read(MAX_PAGE_BYTES)
     finally:
         response.abort()
+    if isinstance(data, TransportError):
+        return ListUnavailable(data.kind, data.detail)
+    if response.status != 200:
+        what = _error_text(codec, data, response)
+        return ListUnavailable(str(response.status), f"{address.label} answered with {response.status}{what}")
+    return data
 
 
 def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
@@ -149,7 +154,7 @@ def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
         return None
 
 
-def error_text(codec: Codec, data: bytes, response: HttpResponse) -> str:
+def _error_text(codec: Codec, data: bytes, response: HttpResponse) -> str:
     """What a provider says in an error."""
     try:
         message = codec.read_error(decode(data), response.status, response.headers).message

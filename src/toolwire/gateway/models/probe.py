@@ -7,9 +7,8 @@ from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Text, Turn
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.http.client import UpstreamClient
-from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import fixed_headers
-from toolwire.gateway.models.listing import ListUnavailable, ask_models, error_text, read_body
+from toolwire.gateway.models.listing import ListUnavailable, ask_models, read_answer
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.router import Target, choose_codecs, is_pattern
@@ -55,12 +54,7 @@ async def request_few_tokens(client: UpstreamClient, provider: Provider, model: 
     headers = {**dict(codec.http.extra_headers(model, body, EMPTY_MAPPING)), **fixed_headers(provider, codec)}
     path = codec.http.request_path(model, False)
     response = await client.send_request(address, "POST", path, tuple(headers.items()), body)
-    if isinstance(response, TransportError):
-        return ProbeResult(response.kind, response.detail)
-    data = await read_body(response, provider)
-    if isinstance(data, TransportError):
-        return ProbeResult(data.kind, data.detail)
-    if response.status != 200:
-        what = error_text(codec, data, response)
-        return ProbeResult(str(response.status), f"{address.label} answered with {response.status}{what}")
+    data = await read_answer(response, address, provider, codec)
+    if isinstance(data, ListUnavailable):
+        return ProbeResult(data.reason, data.detail)
     return ProbeResult("", f"{model} answers")

@@ -154,13 +154,7 @@ def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parall
 
 def _has_word(text: str, name: str) -> bool:
     """Does the text contain the name, and not as a part of a longer one?"""
-    at = text.find(name)
-    while at >= 0:
-        around = (text[at - 1 : at] if at else "") + text[at + len(name) : at + len(name) + 1]
-        if not any(character.isalnum() or character in "_-" for character in around):
-            return True
-        at = text.find(name, at + 1)
-    return False
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def _stems(text: str) -> frozenset[str]:
