@@ -286,3 +286,21 @@ def test_brackets_that_begin_no_call_are_passed_together(piece: str) -> None:
 
     small, large = (count_steps(lambda count=count: read(count)) for count in (1000, 3000))
     assert large - small < 2000
+
+
+@pytest.mark.parametrize(
+    ("piece", "most"),
+    [(">", 1), ("|>", 1), ("<", 1), ("</s>", 1), ("[e~[", 15), ("</s>\n", 15), ("<think>", 30), ("\n<x>", 60)],
+)
+@pytest.mark.parametrize("before", ["Hello ", f"Hello {MARKED[:-14]}"])
+def test_marks_that_begin_nothing_take_few_steps(before: str, piece: str, most: int) -> None:
+    """`most` is for a character. A piece of a stream can be 64 kB of them, and other streams wait for it."""
+
+    def read(size: int) -> None:
+        text = before + piece * (size // len(piece)) + " x"
+        reader = TextReader(TOOLS, FORMATS)
+        assert "".join(map(str, reader.feed(text) + reader.close(False))) == text
+
+    read(10)
+    small, large = (count_steps(lambda size=size: read(size)) for size in (2000, 6000))
+    assert large - small < most * 4000

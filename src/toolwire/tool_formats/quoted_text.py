@@ -13,7 +13,7 @@ from msgspec import Struct
 QUOTING: Final = "\n`~>\\"
 """The characters that begin or end quoted text."""
 _find_special = re.compile("[\n`~>]").search
-_find_tokens = re.compile(r"\n|`+|~+|>|[^\n`~>]+").finditer
+_find_tokens = re.compile(r"\n|`+|~+|>[^\n`~]*|[^\n`~>]+").finditer
 _INDENTED: Final = 4
 """Columns from which Markdown reads a line as code."""
 _MIN_FENCE: Final = 3
@@ -267,12 +267,7 @@ class QuotedText:
     @property
     def line_end(self) -> str:
         """The end of the text before this place, the line before included if nothing else is on the line."""
-        text = ""
-        for part in reversed((self._passed[-_LINE_END:], *self._unsearched[-_LINE_END:])):
-            text = part[-_LINE_END:] + text
-            if len(text) >= _LINE_END:
-                break
-        return text[-_LINE_END:]
+        return (self._passed[-_LINE_END:] + "".join(self._unsearched[-_LINE_END:]))[-_LINE_END:]
 
     @property
     def is_after_word(self) -> bool:

@@ -33,6 +33,7 @@ REASONING_MARKS: Final = (
     ReasoningMark("<thought>", ("</thought>",)),
     ReasoningMark("<reflection>", ("</reflection>",)),
 )
+OPENING_MARKS: Final = {mark.opening: mark for mark in REASONING_MARKS}
 
 STRAY_CLOSINGS: Final = (
     "</think>", "</mm:think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "<|close|>think<|sep|>",

@@ -43,7 +43,10 @@ from toolwire.tool_formats.reader_states import (
 from toolwire.tool_formats.reasoning_marks import (
     ANSWER_MARKS,
     ANSWER_TOKENS,
+    CALL_ENDS,
+    END_TOKENS,
     OPENED,
+    OPENING_MARKS,
     PREFILLED,
     REASONING_MARKS,
     STRAY_CLOSINGS,
@@ -395,15 +398,12 @@ class TextReader:
             return True
         if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
             return False
-        readers = (self._read_shown,) if is_shown else (self._read_mark, self._read_end_tokens, self._read_opening)
-        if not is_shown and not _match_token(self._text, self._at) and self._quotes.is_quoted():
-            readers = (self._read_opening,)  # in indented text a mark is an example; of a call, `mentions` says it
-        for read in readers:
-            goes_on = read(situation)
-            if goes_on is not None:
-                return goes_on
-        self._scanned = self._at + 1
-        return True
+        goes_on = self._read_shown(situation) if is_shown else self._read_mark(situation)
+        if goes_on is None and not is_shown:
+            goes_on = self._read_opening(situation)
+        if goes_on is None:
+            self._scanned = self._at + 1
+        return goes_on is not False
 
     def _read_shown(self, situation: Situation) -> bool | None:
         """Look whether a call is shown here, for the report."""
@@ -416,37 +416,47 @@ class TextReader:
 
     def _read_mark(self, situation: Situation) -> bool | None:
         """Pass a mark that begins here; None if there is none."""
-        text, at = self._text, self._at
-        if not self._vocabulary.match_mark(text, at):
+        found = self._vocabulary.match_mark(self._text, self._at)
+        if found is None:
             return None
-        may_think = self._is_fresh or (self._seen.was_reasoning_closed and self._quotes.is_line_start)
-        for mark in REASONING_MARKS:
-            if text.startswith(mark.opening, at):
-                is_talk = self._is_talked_about(at + len(mark.opening), situation)
-                if is_talk is None:
-                    return False
-                if not is_talk and (may_think or mark.place == "anywhere"):
-                    self._skip(at + len(mark.opening))
-                    self._state = InReasoning(mark)
-                    return True
-                self._seen.shown_closings += mark.closings
-        passed = self._read_answer_mark(situation)
-        return self._read_stray_closing(situation) if passed is None and not self._seen.was_reasoning_closed else passed
+        if not _match_token(self._text, self._at) and self._quotes.is_quoted():
+            return None  # in indented text a mark is an example; of a call, `mentions` says it
+        mark, passed = found[0], None
+        if mark in OPENING_MARKS:
+            passed = self._open_reasoning(OPENING_MARKS[mark], situation)
+        elif mark in ANSWER_MARKS or mark in ANSWER_TOKENS or mark == self._seen.answer_closing:
+            passed = self._read_answer_mark(mark, situation)
+        elif mark in STRAY_CLOSINGS and not self._seen.was_reasoning_closed:
+            passed = self._read_stray_closing(mark, situation)
+        elif mark in END_TOKENS or mark in CALL_ENDS:
+            passed = self._read_end_tokens(situation)
+        return passed
 
-    def _read_answer_mark(self, situation: Situation) -> bool | None:
-        for opening, closing in ANSWER_MARKS.items():
-            if self._is_after_reasoning and self._text.startswith(opening, self._at):
-                self._seen.answer_closing = closing
-                self._skip(self._at + len(opening))
-                return True
-        for token in (*ANSWER_TOKENS, self._seen.answer_closing):
-            if token and self._text.startswith(token, self._at):
-                end = self._at + len(token)
-                is_talk = self._is_talked_about(end, situation)
-                if is_talk is False:
-                    self._skip(end)
-                return None if is_talk else is_talk is False
+    def _open_reasoning(self, mark: ReasoningMark, situation: Situation) -> bool | None:
+        end = self._at + len(mark.opening)
+        is_talk = self._is_talked_about(end, situation)
+        if is_talk is None:
+            return False
+        may_think = self._is_fresh or (self._seen.was_reasoning_closed and self._quotes.is_line_start)
+        if not is_talk and (may_think or mark.place == "anywhere"):
+            self._skip(end)
+            self._state = InReasoning(mark)
+            return True
+        self._seen.shown_closings += mark.closings
         return None
+
+    def _read_answer_mark(self, mark: str, situation: Situation) -> bool | None:
+        end = self._at + len(mark)
+        if mark in ANSWER_MARKS:
+            if not self._is_after_reasoning:
+                return None
+            self._seen.answer_closing = ANSWER_MARKS[mark]
+            self._skip(end)
+            return True
+        is_talk = self._is_talked_about(end, situation)
+        if is_talk is False:
+            self._skip(end)
+        return None if is_talk else is_talk is False
 
     def _is_talked_about(self, end: int, situation: Situation) -> bool | None:
         """Is the mark from here to there a word of a sentence? None: more text must tell."""
@@ -454,11 +464,8 @@ class TextReader:
             return True
         return is_mark_talked_about(self._quotes.line_end, self._text[end : end + _AFTER_MARK], situation.is_end)
 
-    def _read_stray_closing(self, situation: Situation) -> bool | None:
+    def _read_stray_closing(self, closing: str, situation: Situation) -> bool | None:
         """The end of reasoning whose opening was in the prompt. What was sent before it cannot be taken back."""
-        closing = next((one for one in STRAY_CLOSINGS if self._text.startswith(one, self._at)), None)
-        if closing is None:
-            return None
         if closing in self._seen.shown_closings:
             self._seen.shown_closings.remove(closing)
             return None
@@ -480,28 +487,39 @@ class TextReader:
 
     def _read_end_tokens(self, situation: Situation) -> bool | None:
         """Drop tokens that end the answer, or follow a call."""
-        found = match_end_tokens(self._text, self._at)
-        if found is None and self._pending.candidate:
-            found = match_call_ends(self._text, self._at)
-        if found is None:
-            return None
+        text, at = self._text, self._at
         if self._pending.candidate:
+            found = match_end_tokens(text, at) or match_call_ends(text, at)
+            if found is None:
+                return None
             self._pending.texts.append(found[0])
             self._pending.behind.append("".join(filter(str.isspace, found[0])))
             self._skip(found.end())
             return True
-        if found.end() - self._at > _MAX_END_TOKENS:
+        found = match_end_tokens(text, at, at + _MAX_END_TOKENS + self._vocabulary.max_length)
+        if found is None:
             return None
-        if found.end() == len(self._text):
-            if not situation.is_end:
-                return False
-            is_html = found[0].lstrip().startswith("</s>") and "<s>" in self._quotes.line_end.rpartition("</s>")[2]
-            if is_html or self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
-                return None
-            self._skip(found.end())
-            return True
-        is_prefix = not situation.is_end and self._vocabulary.is_prefix(self._text, found.end())
-        return False if is_prefix else None
+        if found.end() - at > _MAX_END_TOKENS:
+            return self._pass_end_tokens(found.end() - _MAX_END_TOKENS)
+        if found.end() < len(text):
+            is_prefix = not situation.is_end and self._vocabulary.is_prefix(text, found.end())
+            return False if is_prefix else self._pass_end_tokens(found.end())
+        if not situation.is_end:
+            return False
+        is_html = found[0].lstrip().startswith("</s>") and "<s>" in self._quotes.line_end.rpartition("</s>")[2]
+        if is_html or self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
+            return None
+        self._skip(found.end())
+        return True
+
+    def _pass_end_tokens(self, end: int) -> bool | None:
+        """These tokens are text, and so are those that follow, until here or until few enough are left. They are passed
+        together: an answer can be nothing else."""
+        run = self._vocabulary.match_plain_tokens(self._text, self._at)
+        if run is None or not self._has_begun:
+            return None
+        self._scanned = max(self._at + 1, min(run.end() - 1, max(end, run.end() - _MAX_END_TOKENS)))
+        return True
 
     # --- reasoning ---
 
@@ -590,9 +608,10 @@ class TextReader:
 
     def _read_opening(self, situation: Situation) -> bool | None:
         """Ask the formats whose opening is here; None if there is none, or it is quoted."""
+        begun = [] if self._has_begun else self._vocabulary.everywhere
         openings = [
             one
-            for one in self._vocabulary.openings_at(self._text, self._at)
+            for one in self._vocabulary.openings_at(self._text, self._at) + begun
             if one.format.place == "anywhere"
             or (one.format.place == "line" and self._quotes.is_line_start)
             or not self._has_begun

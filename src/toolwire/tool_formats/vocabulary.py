@@ -54,11 +54,19 @@ class Vocabulary:
     """The openings of some formats, and the marks around reasoning and answers."""
 
     def __init__(self, formats: tuple[ToolFormat, ...]) -> None:
-        self._openings: dict[str, list[Opening]] = {}
-        for row in formats:
-            for text in row.openings:
-                self._openings.setdefault(text[:1], []).append(Opening(text, row))
-        self._patterns = [(re.compile(row.opening_pattern), Opening("", row)) for row in formats if row.opening_pattern]
+        openings = [Opening(text, row) for row in formats for text in row.openings]
+        self.everywhere = [one for one in openings if not one.text]
+        """The openings of formats in which any text may be a frame."""
+        texts = {one.text for one in openings if one.text}
+        self._match_longest = re.compile(_longest(texts)).match
+        self._openings = {
+            text: [*{id(one.format): one for one in openings if one.text and text.startswith(one.text)}.values()]
+            for text in texts
+        }
+        """Those that begin where this text stands, if no longer one does."""
+        self._patterns = [
+            (re.compile(row.opening_pattern).match, Opening("", row)) for row in formats if row.opening_pattern
+        ]
         unfinished = [row.unfinished_opening for row in formats if row.unfinished_opening]
         self._match_unfinished = re.compile("|".join(unfinished) or "(?!)").match
         every = [*_MARKS, *_CLOSINGS, *(text for row in formats for text in row.openings)]
@@ -73,12 +81,17 @@ class Vocabulary:
             one[0] for one in _MARKS if not one[0].isalpha()
         }
         marks.update(row.opening_pattern.lstrip("\\")[0] for row in formats if row.opening_pattern)
-        self.match_mark = re.compile("|".join(map(re.escape, _MARKS))).match
+        self.match_mark = re.compile(_any(_MARKS)).match
+        plain = _any(
+            token for token in END_TOKENS if all(one.format.place == "start" for one in self.openings_at(token, 0))
+        )
+        self.match_plain_tokens = re.compile(rf"{plain}(?:\s*{plain})*").match
+        """End tokens that follow each other, and begin no frame within an answer."""
         self.find_special = re.compile(f"[{re.escape(''.join(sorted(marks)) + QUOTING)}]").search
         """The next character that may begin something within a line, or that ends the line."""
         self.match_line_place = re.compile(rf"[ \t]*{on_line}").match
         """The same, at the beginning of a line."""
-        strong = [one.text for some in self._openings.values() for one in some if one.is_mark]
+        strong = [one.text for one in openings if one.is_mark]
         self.find_place_in_reasoning = re.compile(_first_characters([*_CLOSINGS, *strong])).search
 
     def is_prefix(self, text: str, at: int) -> bool:
@@ -88,14 +101,18 @@ class Vocabulary:
 
     def openings_at(self, text: str, at: int) -> list[Opening]:
         """The openings that begin here, one for each format, in the order of the formats."""
-        found = [one for one in self._openings.get(text[at], ()) if text.startswith(one.text, at)]
-        found += [opening for pattern, opening in self._patterns if pattern.match(text, at)]
-        return [*{id(one.format): one for one in [*found, *self._openings.get("", ())]}.values()]
+        longest = self._match_longest(text, at)
+        listed = self._openings[longest[0]] if longest else []
+        return listed + [opening for match, opening in self._patterns if match(text, at)]
 
 
 @lru_cache(maxsize=64)
 def make_vocabulary(formats: tuple[ToolFormat, ...], has_fences: bool) -> Vocabulary:
     return Vocabulary((*formats, FENCE) if has_fences and formats else formats)
+
+
+def _any(texts: Iterable[str]) -> str:
+    return f"(?:{'|'.join(map(re.escape, texts)) or '(?!)'})"
 
 
 def _prefixes(texts: Iterable[str]) -> frozenset[str]:
@@ -111,14 +128,28 @@ def _places(formats: tuple[ToolFormat, ...], place: str, marks: tuple[str, ...] 
 
 def _first_characters(texts: Iterable[str]) -> str:
     """A pattern for the first character of these texts, if the rest follows, or the text ends in the middle of it."""
+    found = [f"{re.escape(first)}(?={_rest(node)})" for first, node in _tree(texts).items() if first]
+    return f"(?:{'|'.join(found)})" if found else "(?!)"
+
+
+def _longest(texts: Iterable[str]) -> str:
+    """A pattern for the longest of these texts."""
+    return _branches(_tree(texts)) or "(?!)"
+
+
+def _branches(node: dict[str, Any]) -> str:
+    found = [re.escape(character) + _branches(inner) for character, inner in node.items() if character]
+    return f"(?:{'|'.join(found)}){'?' if '' in node else ''}" if found else ""
+
+
+def _tree(texts: Iterable[str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for text in sorted({*texts}):  # the same pattern for every order of the formats is compiled once
         node = tree
         for character in text:
             node = node.setdefault(character, {})
         node[""] = {}
-    found = [f"{re.escape(first)}(?={_rest(node)})" for first, node in tree.items() if first]
-    return f"(?:{'|'.join(found)})" if found else "(?!)"
+    return tree
 
 
 def _rest(node: dict[str, Any]) -> str:

@@ -111,7 +111,14 @@ def read_first_line(text: str, start: int, situation: Situation) -> Frame | Wait
 
 FORMATS: Final = (
     ToolFormat("functionary_v31", _OPENINGS, read_function),
-    ToolFormat("functionary_v32", (_RECIPIENT,), read_recipient),
+    # A name must follow, so that a text of nothing but `>` is not looked at character by character.
+    ToolFormat(
+        "functionary_v32",
+        (),
+        read_recipient,
+        opening_pattern=r">(?=>>(?:[^\W\d]|\Z))",
+        unfinished_opening=r">(?=>?\Z)",
+    ),
     ToolFormat("functionary_v32", (_ALL,), read_known_answer, "start", needs_known_model=True),
     ToolFormat("functionary_v32", (_ALL,), read_answer_first, "start"),
     ToolFormat("functionary_v32", ("",), read_first_line, "start"),

@@ -205,8 +205,13 @@ FORMATS: Final = (
     ToolFormat("pythonic", ("<tool_call>",), read_tool_call),
     ToolFormat("gemma_tool_code", ("```tool_code",), read_tool_code, "line"),
     ToolFormat("pythonic", ("<|python_start|>",), read_python_marks),
-    # The name of a tool must follow, so that a text of nothing but brackets is not looked at bracket by bracket.
+    # A name and `(` must follow, so that a text of nothing but brackets is not looked at bracket by bracket.
     ToolFormat(
-        "pythonic", (), read_list, is_list=True, opening_pattern=r"\[(?=\s*[^\W\d])", unfinished_opening=r"\[(?=\s*\Z)"
+        "pythonic",
+        (),
+        read_list,
+        is_list=True,
+        opening_pattern=r"\[(?=\s*+[^\W\d][\w.:/-]*+\s*+(?:\(|\Z))",
+        unfinished_opening=r"\[(?=\s*\Z)",
     ),
 )
