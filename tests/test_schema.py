@@ -16,26 +16,42 @@ from jsonschema import Draft202012Validator
 from msgspec import Raw
 
 from schemas import META_SCHEMA, subset_faults, with_plain_types
-from toolwire import schema as s
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema import combine
 from toolwire.schema.combine import COPY_BUDGET
-from toolwire.schema.keywords import ANNOTATION_KEYWORDS, describe_name
-from toolwire.schema.validate import NO_TARGET
+from toolwire.schema.keywords import (
+    ANNOTATION_KEYWORDS,
+    ConvertedSchema,
+    add_descriptions,
+    describe_name,
+    missing_descriptions,
+)
+from toolwire.schema.object_root import convert_to_object_root
+from toolwire.schema.openapi_subset import convert_to_openapi_subset
+from toolwire.schema.repair import convert_arguments, restore_arguments
+from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.strict import (
+    STRICT_ALL_REQUIRED,
+    STRICT_WITH_OPTIONAL,
+    Strictness,
+    convert_to_strict,
+    strict_problems,
+)
+from toolwire.schema.validate import NO_TARGET, schema_problems
 
-CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {
-    "object_root": s.convert_to_object_root,
-    "subset": s.convert_to_openapi_subset,
-    "subset of arguments": lambda schema: s.convert_to_openapi_subset(schema, arguments=True),
-    "standard": s.convert_to_standard,
-    "structured, full": s.convert_to_strict,
-    "structured, closed": lambda schema: s.convert_to_strict(schema, s.STRICT_WITH_OPTIONAL),
-    "describe": s.add_descriptions,
+CONVERSIONS: dict[str, Callable[[Any], ConvertedSchema]] = {
+    "object_root": convert_to_object_root,
+    "subset": convert_to_openapi_subset,
+    "subset of arguments": lambda schema: convert_to_openapi_subset(schema, arguments=True),
+    "standard": convert_to_standard,
+    "structured, full": convert_to_strict,
+    "structured, closed": lambda schema: convert_to_strict(schema, STRICT_WITH_OPTIONAL),
+    "describe": add_descriptions,
 }
 every_conversion = pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
 
 
-def texts(converted: s.ConvertedSchema) -> list[str]:
+def texts(converted: ConvertedSchema) -> list[str]:
     return [f"{change.pointer}: {change.what}" for change in converted.changes]
 
 
@@ -131,11 +147,11 @@ ROOTS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), ROOTS.values(), ids=ROOTS)
 def test_the_root_becomes_an_object(given: Any, wanted: Any) -> None:
-    assert s.convert_to_object_root(given).schema == wanted
+    assert convert_to_object_root(given).schema == wanted
 
 
 def test_a_root_that_is_no_object_is_wrapped_and_arguments_are_unwrapped() -> None:
-    made = s.convert_to_object_root(
+    made = convert_to_object_root(
         {"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"items": {"$ref": "#"}}}}
     )
     assert made.schema == {
@@ -144,9 +160,9 @@ def test_a_root_that_is_no_object_is_wrapped_and_arguments_are_unwrapped() -> No
         "properties": {"value": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
         "required": ["value"],
     }
-    assert s.convert_arguments([1, 2], made) == {"value": [1, 2]}
-    assert s.restore_arguments({"value": [1, 2]}, made) == [1, 2]
-    assert s.restore_arguments({"other": 1}, made) == {"other": 1}
+    assert convert_arguments([1, 2], made) == {"value": [1, 2]}
+    assert restore_arguments({"value": [1, 2]}, made) == [1, 2]
+    assert restore_arguments({"other": 1}, made) == {"other": 1}
 
 
 def test_property_names_that_are_refused_get_others_and_arguments_get_them_back() -> None:
@@ -157,7 +173,7 @@ def test_property_names_that_are_refused_get_others_and_arguments_get_them_back(
         "dependentRequired": {"$top": ["filter[name]"]},
         "additionalProperties": {"$ref": "#/properties/filter[name]"},
     }
-    made = s.convert_to_object_root(given)
+    made = convert_to_object_root(given)
     new = {old: name for name, old in made.renames.items()}
     assert new == {
         "$top": "top_81bf98",
@@ -170,19 +186,19 @@ def test_property_names_that_are_refused_get_others_and_arguments_get_them_back(
     assert made.schema["dependentRequired"] == {new["$top"]: [new["filter[name]"]]}
     assert made.schema["additionalProperties"] == {"$ref": f"#/properties/{new['filter[name]']}"}
     arguments = {"$top": 3, "a.b-c_1": "x", "filter[name]": {"deep": [1]}}
-    assert s.restore_arguments(s.convert_arguments(arguments, made), made) == arguments
+    assert restore_arguments(convert_arguments(arguments, made), made) == arguments
     assert [change.pointer for change in made.changes][:2] == ["/properties/$top", "/properties/filter[name]"]
 
 
 def test_a_new_name_that_is_taken_gets_another_mark() -> None:
-    taken = s.convert_to_object_root({"type": "object", "properties": {"$top": NUMBER, "top_81bf98": STRING}})
+    taken = convert_to_object_root({"type": "object", "properties": {"$top": NUMBER, "top_81bf98": STRING}})
     assert len(taken.schema["properties"]) == 2
     assert set(taken.renames.values()) == {"$top"}
 
 
 def test_names_below_the_root_are_left_alone() -> None:
     given = {"type": "object", "properties": {"filter": {"type": "object", "properties": {"$eq": STRING}}}}
-    assert s.convert_to_object_root(given).schema is given
+    assert convert_to_object_root(given).schema is given
 
 
 # --- the closed subset ----------------------------------------------------------------------------------------------
@@ -388,32 +404,32 @@ SUBSET: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), SUBSET.values(), ids=SUBSET)
 def test_the_subset(given: Any, wanted: Any) -> None:
-    made = s.convert_to_openapi_subset(given)
+    made = convert_to_openapi_subset(given)
     assert made.schema == wanted
     assert not subset_faults(made.schema)
 
 
 def test_case_142_the_order_of_keywords_does_not_matter() -> None:
     node = {"enum": [1, 2], "description": "d", "type": "integer", "exclusiveMinimum": 0, "x-mine": 1, "minimum": 1}
-    forward = s.convert_to_openapi_subset(node)
-    backward = s.convert_to_openapi_subset(dict(reversed(node.items())))
+    forward = convert_to_openapi_subset(node)
+    backward = convert_to_openapi_subset(dict(reversed(node.items())))
     assert encode(forward.schema) == encode(backward.schema)
     assert {change.what for change in forward.changes} == {change.what for change in backward.changes}
 
 
 def test_a_property_called_like_a_reference_is_a_property() -> None:
-    made = s.convert_to_openapi_subset(
+    made = convert_to_openapi_subset(
         {"type": "object", "properties": {"$ref": {"type": "string"}}, "required": ["$ref"]}
     )
     (name,) = made.schema["properties"]
     assert made.renames == {name: "$ref"}
     assert made.schema["required"] == [name]
-    assert s.restore_arguments({name: "x"}, made) == {"$ref": "x"}
+    assert restore_arguments({name: "x"}, made) == {"$ref": "x"}
 
 
 def test_names_are_replaced_at_every_depth_and_come_back() -> None:
     headers = {"type": "object", "properties": {"Content-Type": STRING, "plain": STRING}, "required": ["Content-Type"]}
-    made = s.convert_to_openapi_subset({"type": "object", "properties": {"list": {"type": "array", "items": headers}}})
+    made = convert_to_openapi_subset({"type": "object", "properties": {"list": {"type": "array", "items": headers}}})
     name = "Content_Type_85eb00"
     assert made.renames == {name: "Content-Type"}
     assert made.schema["properties"]["list"]["items"] == {
@@ -422,30 +438,30 @@ def test_names_are_replaced_at_every_depth_and_come_back() -> None:
         "required": [name],
     }
     arguments = {"list": [{"Content-Type": "a/b", "plain": "x"}]}
-    assert s.convert_arguments(arguments, made) == {"list": [{name: "a/b", "plain": "x"}]}
-    assert s.restore_arguments(s.convert_arguments(arguments, made), made) == arguments
+    assert convert_arguments(arguments, made) == {"list": [{name: "a/b", "plain": "x"}]}
+    assert restore_arguments(convert_arguments(arguments, made), made) == arguments
 
 
 def test_arguments_without_new_names_are_the_same_object() -> None:
-    made = s.ConvertedSchema({}, (), {"a_1": "$a"})
+    made = ConvertedSchema({}, (), {"a_1": "$a"})
     arguments = {"x": [{"y": 1}]}
-    assert s.restore_arguments(arguments, made) is arguments
+    assert restore_arguments(arguments, made) is arguments
 
 
 def test_arguments_need_an_object_at_the_root() -> None:
-    assert s.convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}).schema == {"anyOf": [text(), {"type": "NUMBER"}]}
-    wrapped = s.convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}, arguments=True)
+    assert convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}).schema == {"anyOf": [text(), {"type": "NUMBER"}]}
+    wrapped = convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}, arguments=True)
     assert wrapped.schema["properties"] == {"value": {"anyOf": [text(), {"type": "NUMBER"}]}}
     assert wrapped.wrapper_property == "value"
-    assert s.convert_to_openapi_subset({"type": "STRING"}, arguments=True).wrapper_property == "value"
+    assert convert_to_openapi_subset({"type": "STRING"}, arguments=True).wrapper_property == "value"
     union = {
         "anyOf": [{"type": "object", "properties": {"a": STRING}}, {"type": "object", "properties": {"b": STRING}}]
     }
-    assert s.convert_to_openapi_subset(union, arguments=True).schema["type"] == "OBJECT"
+    assert convert_to_openapi_subset(union, arguments=True).schema["type"] == "OBJECT"
 
 
 def test_changes_name_the_place_in_the_schema_that_was_given() -> None:
-    made = s.convert_to_openapi_subset(
+    made = convert_to_openapi_subset(
         {
             "$schema": "x",
             "type": "object",
@@ -536,7 +552,7 @@ BOMBS: dict[str, Callable[[], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
 @every_conversion
-def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[Any], s.ConvertedSchema]) -> None:
+def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[Any], ConvertedSchema]) -> None:
     schema = make()
     made = convert(schema)
     assert len(encode(made.schema)) < 2 * COPY_BUDGET + 8 * len(encode(schema))
@@ -544,7 +560,7 @@ def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[
 
 
 @every_conversion
-def test_conversions_leave_stack_frames_to_their_callers(convert: Callable[[Any], s.ConvertedSchema]) -> None:
+def test_conversions_leave_stack_frames_to_their_callers(convert: Callable[[Any], ConvertedSchema]) -> None:
     schema, limit = deep_references(), sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 700)
     try:
@@ -554,8 +570,8 @@ def test_conversions_leave_stack_frames_to_their_callers(convert: Callable[[Any]
 
 
 def test_what_is_cut_off_is_said() -> None:
-    assert any("copy too much" in change.what for change in s.convert_to_openapi_subset(bomb(40, 2)).changes)
-    assert not s.convert_to_openapi_subset(bomb(3, 3)).changes
+    assert any("copy too much" in change.what for change in convert_to_openapi_subset(bomb(40, 2)).changes)
+    assert not convert_to_openapi_subset(bomb(3, 3)).changes
 
 
 def nested(levels: int, key: str) -> dict[str, Any]:
@@ -569,9 +585,9 @@ def nested(levels: int, key: str) -> dict[str, Any]:
 
 LOOKS: dict[str, Callable[[Any], Any]] = {
     **CONVERSIONS,
-    "problems": s.schema_problems,
-    "strict_problems": s.strict_problems,
-    "missing_descriptions": s.missing_descriptions,
+    "problems": schema_problems,
+    "strict_problems": strict_problems,
+    "missing_descriptions": missing_descriptions,
 }
 
 
@@ -588,11 +604,11 @@ def test_absurd_nesting_is_refused_by_name(key: str, look: Callable[[Any], Any],
 
 
 def test_no_depth_of_arguments_is_too_much() -> None:
-    made = s.ConvertedSchema({}, (), {"a_1": "$a"})
+    made = ConvertedSchema({}, (), {"a_1": "$a"})
     arguments: Any = {"a_1": 1}
     for _ in range(10_000):
         arguments = [{"a_1": arguments}]
-    back = s.restore_arguments(arguments, made)
+    back = restore_arguments(arguments, made)
     for _ in range(10_000):
         back = back[0]["$a"]
     assert back == {"$a": 1}
@@ -649,13 +665,13 @@ STANDARD: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), STANDARD.values(), ids=STANDARD)
 def test_plain_json_schema(given: Any, wanted: Any) -> None:
-    made = s.convert_to_standard(given)
+    made = convert_to_standard(given)
     assert encode(made.schema) == encode(wanted)
     assert not made.changes
 
 
 def test_an_unknown_type_is_reported() -> None:
-    made = s.convert_to_standard({"type": "object", "properties": {"a": {"type": "gizmo"}}})
+    made = convert_to_standard({"type": "object", "properties": {"a": {"type": "gizmo"}}})
     assert made.schema == {"type": "object", "properties": {"a": {}}}
     assert texts(made) == ['/properties/a/type: "gizmo" is not a type and was left out']
 
@@ -681,20 +697,20 @@ STRICT = {
     },
 }
 
-FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
-    "none": (STRICT, s.STRICT_ALL_REQUIRED, []),
-    "recursion": (STRICT, s.STRICT_WITH_OPTIONAL, [
+FAULTS: dict[str, tuple[Any, Strictness, list[str]]] = {
+    "none": (STRICT, STRICT_ALL_REQUIRED, []),
+    "recursion": (STRICT, STRICT_WITH_OPTIONAL, [
         "/properties/c/anyOf/1/minimum: `minimum` cannot be enforced",
         "/$defs/B/properties/next/anyOf/0/$ref: a schema that contains itself cannot be enforced",
     ]),
-    "no object": ({"type": "array", "items": STRING}, s.STRICT_ALL_REQUIRED, [": the root must be an object and not a union"]),
-    "true": (True, s.STRICT_ALL_REQUIRED, [": the schema must be an object"]),
+    "no object": ({"type": "array", "items": STRING}, STRICT_ALL_REQUIRED, [": the root must be an object and not a union"]),
+    "true": (True, STRICT_ALL_REQUIRED, [": the schema must be an object"]),
     "open and optional": (
         {"type": "object", "properties": {"a": STRING}},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
         [": `additionalProperties` must be false", "/properties/a: every property must be required"],
     ),
-    "optional": ({"type": "object", "properties": {"a": STRING}, "additionalProperties": False}, s.STRICT_WITH_OPTIONAL, []),
+    "optional": ({"type": "object", "properties": {"a": STRING}, "additionalProperties": False}, STRICT_WITH_OPTIONAL, []),
     "keywords": (
         {
             "type": "object",
@@ -702,7 +718,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "required": ["default"],
             "additionalProperties": False,
         },
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
         [
             "/properties/default/default: `default` cannot be enforced",
             "/properties/default/minLength: `minLength` cannot be enforced",
@@ -717,7 +733,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "additionalProperties": False,
             "$defs": {"A": STRING},
         },
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
         ["/properties/a/$ref: `$ref` cannot be combined with other keywords"],
     ),
     "missing things": (
@@ -727,7 +743,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "required": ["a", "b", "c", "d"],
             "additionalProperties": False,
         },
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
         [
             '/required: "d" is required but not a property',
             "/properties/a: a type is missing",
@@ -737,12 +753,12 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
     ),
     "look-around": (
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}, "additionalProperties": False},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
         ['/properties/a/pattern: `pattern` "(?=a)" cannot be enforced'],
     ),
     "a reference to nowhere": (
         {"type": "object", "properties": {"a": {"$ref": "#/x"}}, "additionalProperties": False},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
         ['/properties/a/$ref: "#/x" has no target'],
     ),
     **{
@@ -752,7 +768,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
                 "properties": {name: {"type": "array", "items": {"$ref": "#/x"}}},
                 "additionalProperties": False,
             },
-            s.STRICT_WITH_OPTIONAL,
+            STRICT_WITH_OPTIONAL,
             [f'/properties/{name}/items/$ref: "#/x" has no target'],
         )
         for name in ("$defs", "definitions", "properties", "items", "additionalProperties")
@@ -763,20 +779,20 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "properties": {"$defs": {"type": "array", "items": {"$ref": "#"}}},
             "additionalProperties": False,
         },
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
         ["/properties/$defs/items/$ref: a schema that contains itself cannot be enforced"],
     ),
     "a property called additionalProperties is a schema": (
         {"type": "object", "properties": {"additionalProperties": True}, "additionalProperties": False},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
         ["/properties/additionalProperties: the schema must be an object"],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("schema", "strictness", "wanted"), FAULTS.values(), ids=FAULTS)
-def test_what_keeps_a_schema_from_being_strict(schema: Any, strictness: s.Strictness, wanted: list[str]) -> None:
-    assert [f"{fault.pointer}: {fault.what}" for fault in s.strict_problems(schema, strictness)] == wanted
+def test_what_keeps_a_schema_from_being_strict(schema: Any, strictness: Strictness, wanted: list[str]) -> None:
+    assert [f"{fault.pointer}: {fault.what}" for fault in strict_problems(schema, strictness)] == wanted
 
 
 def test_limits_of_strictness() -> None:
@@ -785,19 +801,19 @@ def test_limits_of_strictness() -> None:
         return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
     many = closed({f"p{n}": {"type": "string", "enum": [str(n), "x"]} for n in range(501)})
-    assert [fault.what for fault in s.strict_problems(many)] == ["1,002 values of enums; 1,000 are the limit"]
+    assert [fault.what for fault in strict_problems(many)] == ["1,002 values of enums; 1,000 are the limit"]
     long = closed({"p": {"type": "string", "enum": ["x" * 120_000]}})
-    assert [fault.what for fault in s.strict_problems(long)] == [
+    assert [fault.what for fault in strict_problems(long)] == [
         "120,001 characters in names and values; 120,000 are the limit"
     ]
     deep: dict[str, Any] = STRING
     for _ in range(10):
         deep = closed({"properties": deep})
-    assert [fault.what for fault in s.strict_problems(deep)] == ["more than 10 levels of nesting"]
-    assert not s.strict_problems(deep["properties"]["properties"])
+    assert [fault.what for fault in strict_problems(deep)] == ["more than 10 levels of nesting"]
+    assert not strict_problems(deep["properties"]["properties"])
 
 
-STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
+STRUCTURED: dict[str, tuple[Any, Any, Strictness]] = {
     "closed where nothing was said": (
         {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}},
         {
@@ -805,7 +821,7 @@ STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
             "properties": {"a": {"type": "object", "properties": {}, "additionalProperties": False}},
             "additionalProperties": False,
         },
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "a property may have the name of a keyword": (
         {"type": "object", "properties": {"additionalProperties": {"type": "string", "minLength": 2}}},
@@ -814,65 +830,65 @@ STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
             "properties": {"additionalProperties": {"type": "string", "description": "At least 2 characters."}},
             "additionalProperties": False,
         },
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "more items than can be enforced": (
         {"type": "array", "items": STRING, "minItems": 2},
         {"type": "array", "items": STRING, "description": "At least 2 items."},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
     ),
     "an object of any keys stays one": (
         {"type": "object", "properties": {"a": {"type": "object"}}},
         {"type": "object", "properties": {"a": {"type": "object"}}, "additionalProperties": False},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
     ),
     "a name that only a sentence mentions": (
         {"type": "string", "$id": "x", "not": {"$ref": "#a"}},
         {"type": "string", "description": 'Must not match {"$ref":"#a"}.'},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "open stays open": (
         {"type": "object", "additionalProperties": STRING},
         {"type": "object", "additionalProperties": STRING},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "words for bounds": (
         {"type": "string", "minLength": 2, "description": "A name", "default": "x", "format": "uri"},
         {"type": "string", "description": "A name. At least 2 characters. In the format uri."},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "bounds of numbers": (
         {"type": "integer", "minimum": 1, "exclusiveMaximum": 5},
         {"type": "integer", "description": "At least 1. Less than 5."},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
     ),
-    "one of": ({"oneOf": [STRING, NUMBER]}, {"anyOf": [STRING, NUMBER]}, s.STRICT_ALL_REQUIRED),
+    "one of": ({"oneOf": [STRING, NUMBER]}, {"anyOf": [STRING, NUMBER]}, STRICT_ALL_REQUIRED),
     "all of one": (
         {"allOf": [STRING], "description": "d"},
         {"description": "d", "type": "string"},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "words beside a reference": (
         {"$ref": "#/$defs/A", "description": "d"},
         {"description": "d", "anyOf": [{"$ref": "#/$defs/A"}]},
-        s.STRICT_ALL_REQUIRED,
+        STRICT_ALL_REQUIRED,
     ),
     "allowed there": (
         {"$ref": "#/$defs/A", "description": "d"},
         {"$ref": "#/$defs/A", "description": "d"},
-        s.STRICT_WITH_OPTIONAL,
+        STRICT_WITH_OPTIONAL,
     ),
 }
 
 
 @pytest.mark.parametrize(("given", "wanted", "strictness"), STRUCTURED.values(), ids=STRUCTURED)
-def test_as_strict_as_the_meaning_allows(given: Any, wanted: Any, strictness: s.Strictness) -> None:
-    assert s.convert_to_strict(given, strictness).schema == wanted
+def test_as_strict_as_the_meaning_allows(given: Any, wanted: Any, strictness: Strictness) -> None:
+    assert convert_to_strict(given, strictness).schema == wanted
 
 
 def test_an_optional_property_stays_optional_and_is_reported() -> None:
-    made = s.convert_to_strict({"type": "object", "properties": {"a": STRING}})
-    assert [fault.what for fault in s.strict_problems(made.schema)] == ["every property must be required"]
+    made = convert_to_strict({"type": "object", "properties": {"a": STRING}})
+    assert [fault.what for fault in strict_problems(made.schema)] == ["every property must be required"]
 
 
 # --- descriptions ---------------------------------------------------------------------------------------------------
@@ -905,15 +921,15 @@ def test_missing_descriptions_are_found_and_filled() -> None:
         },
         "$defs": {"D": {"properties": {"y": {"$ref": "#"}}}},
     }
-    assert s.missing_descriptions(schema) == [
+    assert missing_descriptions(schema) == [
         "/properties/file_path",
         "/properties/blank",
         "/properties/blank/properties/in~1ner",
         "/properties/list/items/properties/x",
         "/$defs/D/properties/y",
     ]
-    made = s.add_descriptions(schema)
-    assert s.missing_descriptions(made.schema) == []
+    made = add_descriptions(schema)
+    assert missing_descriptions(made.schema) == []
     assert made.schema["properties"]["blank"]["properties"]["in/ner"] == {"description": "The in ner."}
     assert len(made.changes) == 5
 
@@ -947,7 +963,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("schema", "wanted"), PROBLEMS.values(), ids=PROBLEMS)
 def test_problems_name_the_place(schema: Any, wanted: list[tuple[str, str]]) -> None:
-    assert s.schema_problems(schema) == wanted
+    assert schema_problems(schema) == wanted
 
 
 # --- laws over generated schemas ------------------------------------------------------------------------------------
@@ -1044,7 +1060,7 @@ LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 @LAW
 @given(schema=SCHEMAS)
 def test_a_conversion_is_idempotent_and_deterministic_and_leaves_its_input_alone(
-    convert: Callable[[Any], s.ConvertedSchema], schema: Any
+    convert: Callable[[Any], ConvertedSchema], schema: Any
 ) -> None:
     before = encode(schema)
     once = convert(schema)
@@ -1062,11 +1078,11 @@ def test_a_conversion_is_idempotent_and_deterministic_and_leaves_its_input_alone
 @given(schema=SCHEMAS)
 def test_the_subset_holds_its_own_keywords_only(schema: Any) -> None:
     for arguments in (False, True):
-        made = s.convert_to_openapi_subset(schema, arguments=arguments)
+        made = convert_to_openapi_subset(schema, arguments=arguments)
         assert not subset_faults(made.schema)
         # a pattern is carried as it is
         assert not [
-            where for where, _ in s.schema_problems(with_plain_types(made.schema)) if not where.endswith("/pattern")
+            where for where, _ in schema_problems(with_plain_types(made.schema)) if not where.endswith("/pattern")
         ]
         assert not arguments or made.schema["type"] == "OBJECT"
 
@@ -1075,7 +1091,7 @@ def test_the_subset_holds_its_own_keywords_only(schema: Any) -> None:
 @LAW
 @given(schema=SCHEMAS)
 def test_the_root_is_an_object_without_unions(schema: Any) -> None:
-    made = s.convert_to_object_root(schema)
+    made = convert_to_object_root(schema)
     assert made.schema["type"] == "object"
     assert not {"anyOf", "oneOf", "allOf", "$ref"} & made.schema.keys()
     assert set(made.renames) <= made.schema.get("properties", {}).keys()
@@ -1094,7 +1110,7 @@ def as_json(value: Any) -> Any:
 @settings(LAW, max_examples=250)
 @given(schema=SCHEMAS)
 def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
-    ours = [problem for problem in s.schema_problems(schema) if NO_TARGET not in problem[1]]
+    ours = [problem for problem in schema_problems(schema) if NO_TARGET not in problem[1]]
     assert (not ours) == META_SCHEMA.is_valid(as_json(schema)), ours
 
 
@@ -1103,10 +1119,10 @@ def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
 @given(schema=near_schemas())
 def test_what_was_valid_stays_valid(schema: Any) -> None:
     assume(
-        not s.schema_problems(schema) and b"_" not in encode(schema)
+        not schema_problems(schema) and b"_" not in encode(schema)
     )  # words in snake case are none in plain JSON Schema
     for name in ("object_root", "standard", "structured, full", "structured, closed", "describe"):
-        assert s.schema_problems(CONVERSIONS[name](schema).schema) == [], name
+        assert schema_problems(CONVERSIONS[name](schema).schema) == [], name
 
 
 # --- weakening only: what the schema accepts, the subset accepts ----------------------------------------------------
@@ -1165,19 +1181,19 @@ DEFINITIONS = {
 @given(schema=TYPED, instances=st.lists(INSTANCES, min_size=8, max_size=8))
 def test_the_subset_accepts_what_the_schema_accepts(schema: Any, instances: list[Any]) -> None:
     whole = {**schema, "$defs": DEFINITIONS}
-    made = s.convert_to_openapi_subset(whole)
+    made = convert_to_openapi_subset(whole)
     before, after = Draft202012Validator(whole), Draft202012Validator(with_plain_types(made.schema))
     for instance in instances:
         if before.is_valid(instance):
-            assert after.is_valid(s.convert_arguments(instance, made)), instance
+            assert after.is_valid(convert_arguments(instance, made)), instance
 
 
 @LAW
 @given(schema=TYPED, instances=st.lists(INSTANCES, min_size=5, max_size=5))
 def test_plain_json_schema_out_of_the_subset_accepts_the_same(schema: Any, instances: list[Any]) -> None:
-    subset = s.convert_to_openapi_subset({**schema, "$defs": DEFINITIONS}).schema
+    subset = convert_to_openapi_subset({**schema, "$defs": DEFINITIONS}).schema
     ours, judge = (
-        Draft202012Validator(s.convert_to_standard(subset).schema),
+        Draft202012Validator(convert_to_standard(subset).schema),
         Draft202012Validator(with_plain_types(subset)),
     )
     for instance in instances:
@@ -1189,8 +1205,8 @@ def test_numbers_that_are_no_numbers_do_no_harm() -> None:
     for convert in CONVERSIONS.values():
         made = convert(schema)
         assert convert(made.schema).schema is made.schema
-    s.schema_problems(schema)
-    s.convert_to_openapi_subset({"allOf": [schema, {"minimum": -(10**400), "maximum": 2}]})
+    schema_problems(schema)
+    convert_to_openapi_subset({"allOf": [schema, {"minimum": -(10**400), "maximum": 2}]})
 
 
 # --- the intersection of many schemas ---

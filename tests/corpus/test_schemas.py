@@ -11,19 +11,24 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from schemas import META_SCHEMA, subset_faults, with_plain_types
-from toolwire import schema as s
 from toolwire.core.json_values import encode
+from toolwire.schema.keywords import ConvertedSchema, add_descriptions, missing_descriptions
+from toolwire.schema.object_root import convert_to_object_root
+from toolwire.schema.openapi_subset import convert_to_openapi_subset
+from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.strict import STRICT_WITH_OPTIONAL, convert_to_strict, strict_problems
+from toolwire.schema.validate import schema_problems
 
 pytestmark = needs_corpus
 
-CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {
-    "object_root": s.convert_to_object_root,
-    "subset": s.convert_to_openapi_subset,
-    "subset of arguments": lambda schema: s.convert_to_openapi_subset(schema, arguments=True),
-    "standard": s.convert_to_standard,
-    "structured, full": s.convert_to_strict,
-    "structured, closed": lambda schema: s.convert_to_strict(schema, s.STRICT_WITH_OPTIONAL),
-    "describe": s.add_descriptions,
+CONVERSIONS: dict[str, Callable[[Any], ConvertedSchema]] = {
+    "object_root": convert_to_object_root,
+    "subset": convert_to_openapi_subset,
+    "subset of arguments": lambda schema: convert_to_openapi_subset(schema, arguments=True),
+    "standard": convert_to_standard,
+    "structured, full": convert_to_strict,
+    "structured, closed": lambda schema: convert_to_strict(schema, STRICT_WITH_OPTIONAL),
+    "describe": add_descriptions,
 }
 
 
@@ -38,7 +43,7 @@ def recorded() -> tuple[tuple[str, Any], ...]:
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
-def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callable[[Any], s.ConvertedSchema]) -> None:
+def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callable[[Any], ConvertedSchema]) -> None:
     assert len(recorded()) > 1_000
     for name, schema in recorded():
         before = encode(schema)
@@ -52,10 +57,10 @@ def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callabl
 
 def test_the_subset_is_one_and_valid() -> None:
     for name, schema in recorded():
-        made = s.convert_to_openapi_subset(schema, arguments=True)
+        made = convert_to_openapi_subset(schema, arguments=True)
         assert not subset_faults(made.schema), name
         assert made.schema["type"] == "OBJECT", name
-        assert not s.schema_problems(with_plain_types(made.schema)), name
+        assert not schema_problems(with_plain_types(made.schema)), name
 
 
 OPEN: list[tuple[str, Any]] = [("additionalProperties", True), ("additionalProperties", {})]
@@ -69,7 +74,7 @@ def test_what_the_subset_lost_is_reported() -> None:
     exact = "$ref $defs definitions const anyOf oneOf allOf prefixItems"
     known = {*kept.split(), *exact.split()}
     for name, schema in recorded():
-        said = {change.pointer for change in s.convert_to_openapi_subset(schema).changes}
+        said = {change.pointer for change in convert_to_openapi_subset(schema).changes}
         for pointer, node in _schemas(schema):
             for key, value in node.items():
                 whole = key.startswith("exclusive") and node.get("type") == "integer"
@@ -101,33 +106,33 @@ def _schemas(node: Any, pointer: str = "") -> list[tuple[str, dict[str, Any]]]:
 
 def test_the_root_is_an_object() -> None:
     for name, schema in recorded():
-        made = s.convert_to_object_root(schema)
+        made = convert_to_object_root(schema)
         assert made.schema["type"] == "object", name
         assert not {"anyOf", "oneOf", "allOf", "$ref"} & made.schema.keys(), name
 
 
 def test_the_verdict_is_that_of_the_meta_schema() -> None:
     for name, schema in recorded():
-        assert (s.schema_problems(schema) == []) == META_SCHEMA.is_valid(schema), name
+        assert (schema_problems(schema) == []) == META_SCHEMA.is_valid(schema), name
 
 
 def test_every_recorded_schema_can_be_made_plain() -> None:
     for name, schema in recorded():
-        made = s.convert_to_standard(schema)
+        made = convert_to_standard(schema)
         assert not made.changes, name
-        assert not s.schema_problems(made.schema), name
+        assert not schema_problems(made.schema), name
 
 
 def test_strict_schemas_are_known_and_made_so_where_the_meaning_allows() -> None:
-    strict = [schema for _, schema in recorded() if not s.strict_problems(schema)]
-    made = [schema for _, schema in recorded() if not s.strict_problems(s.convert_to_strict(schema).schema)]
+    strict = [schema for _, schema in recorded() if not strict_problems(schema)]
+    made = [schema for _, schema in recorded() if not strict_problems(convert_to_strict(schema).schema)]
     assert 150 < len(strict) < len(made)
-    assert all(s.convert_to_strict(schema).schema is schema for schema in strict)
-    assert all(not s.convert_to_strict(schema).changes for schema in strict)
+    assert all(convert_to_strict(schema).schema is schema for schema in strict)
+    assert all(not convert_to_strict(schema).changes for schema in strict)
 
 
 def test_descriptions_are_filled_in() -> None:
     for name, schema in recorded():
-        made = s.add_descriptions(schema)
-        assert len(made.changes) == len(s.missing_descriptions(schema)), name
-        assert not s.missing_descriptions(made.schema), name
+        made = add_descriptions(schema)
+        assert len(made.changes) == len(missing_descriptions(schema)), name
+        assert not missing_descriptions(made.schema), name

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from material import CORPUS, needs_corpus
 from toolwire.gateway.models.loopback.tool_calls import find_values, make_arguments, make_value
-from toolwire.schema import convert_to_standard
+from toolwire.schema.standard import convert_to_standard
 
 
 def schema(*required: str, **properties: Any) -> dict[str, Any]:

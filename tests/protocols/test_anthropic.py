@@ -70,7 +70,9 @@ from toolwire.core.sse import SseSplitter
 from toolwire.protocols.anthropic import CODEC, CONSTRAINTS
 from toolwire.protocols.anthropic.models import UNKNOWN_FAMILY, family
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.schema import convert_to_object_root, convert_to_standard, drop_invalid_keywords
+from toolwire.schema.object_root import convert_to_object_root
+from toolwire.schema.repair import drop_invalid_keywords
+from toolwire.schema.standard import convert_to_standard
 
 HERE = Path(__file__).parents[1]
 SAMPLES = sorted((HERE / "samples" / "anthropic").glob("*.sse"))

@@ -14,14 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwire import Stream, translate
-from toolwire.schema import (
-    convert_to_openai_parameters,
-    convert_to_openai_strict,
-    restore_arguments,
-    schema_problems,
-    strict_problems,
-)
-from toolwire.schema.validate import value_problems
+from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict, restore_arguments
+from toolwire.schema.strict import strict_problems
+from toolwire.schema.validate import schema_problems, value_problems
 from toolwire_conformance.peers import find_violations
 
 STRING: dict[str, Any] = {"type": "string"}

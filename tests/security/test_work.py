@@ -24,7 +24,6 @@ from gateway.exchange_records import make_record
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
 from step_count import count_steps
 from toolwire import Stream, translate
-from toolwire import schema as schemas
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
@@ -39,9 +38,17 @@ from toolwire.gateway.surfaces.console.detail import describe_exchange
 from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
+from toolwire.schema.openapi_subset import convert_to_openapi_subset
 from toolwire.schema.patterns import compile_pattern
-from toolwire.schema.repair import point_references
-from toolwire.schema.validate import value_problems
+from toolwire.schema.repair import (
+    convert_to_anthropic_input,
+    convert_to_openai_parameters,
+    convert_to_openai_strict,
+    point_references,
+)
+from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.strict import convert_to_strict, strict_problems
+from toolwire.schema.validate import schema_problems, value_problems
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -351,9 +358,9 @@ def test_every_conversion_of_a_deep_schema_ends_in_a_schema_or_a_clear_error(kin
     for _ in range(levels):
         inner = json.loads(nest_schema(kind, 1).replace('{"type":"string"}', '"INNER"', 1), object_hook=fill_in(inner))
     for convert in (
-        schemas.convert_to_openai_parameters, schemas.convert_to_openai_strict, schemas.convert_to_anthropic_input,
-        schemas.convert_to_openapi_subset, schemas.convert_to_standard, schemas.convert_to_strict, schemas.strict_problems,
-        point_references, schemas.schema_problems, lambda schema: value_problems({"a": {"a": [1]}}, schema),
+        convert_to_openai_parameters, convert_to_openai_strict, convert_to_anthropic_input,
+        convert_to_openapi_subset, convert_to_standard, convert_to_strict, strict_problems,
+        point_references, schema_problems, lambda schema: value_problems({"a": {"a": [1]}}, schema),
     ):  # fmt: skip
         try:
             call_deeply(200, convert, inner)

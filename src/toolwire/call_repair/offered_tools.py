@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from toolwire.call_repair.names import NameIndex
 from toolwire.core.ir import EMPTY_MAPPING, AnyTool, Tool
 from toolwire.core.json_values import Malformed, Object
-from toolwire.schema import convert_to_standard
+from toolwire.schema.standard import convert_to_standard
 
 
 class OfferedTools:

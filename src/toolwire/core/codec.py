@@ -14,7 +14,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.request_members import RequestMembers
-from toolwire.schema import ConvertedSchema
+from toolwire.schema.keywords import ConvertedSchema
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ from toolwire.policy.guidance import (
     shorten_description,
 )
 from toolwire.policy.rules import Rule, find_dropping_rule, group_label, matches_globs, matches_tool, tool_name
-from toolwire.schema import convert_to_standard
+from toolwire.schema.standard import convert_to_standard
 
 FUNCTION = "function"
 

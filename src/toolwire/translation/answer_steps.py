@@ -53,7 +53,8 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import is_json_text, is_object_text
 from toolwire.core.losses import Ledger
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
-from toolwire.schema import ConvertedSchema, restore_arguments
+from toolwire.schema.keywords import ConvertedSchema
+from toolwire.schema.repair import restore_arguments
 from toolwire.translation.request_steps.tools import FREEFORM, ToolNameMap, convert_argument_text, unwrap_freeform_input
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from toolwire import schema
 from toolwire.core import ids
 from toolwire.core.codec import Constraints
 from toolwire.core.events import (
@@ -48,6 +47,7 @@ from toolwire.core.ir import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import as_provider_call
 from toolwire.policy.effects import PolicyUndo, RefusedCall
+from toolwire.schema.repair import restore_arguments
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps import history, turn_content
 from toolwire.translation.request_steps.tools import ToolNameMap, convert_argument_text
@@ -411,7 +411,7 @@ class ServerCallInterceptor(Struct, eq=False):
         names = self.tool_names
         conversion, original = names.schema_conversions.get(call.name), names.client_tool(call.name)
         if conversion is not None and call.arguments:
-            call = replace(call, arguments=convert_argument_text(call.arguments, conversion, schema.restore_arguments))
+            call = replace(call, arguments=convert_argument_text(call.arguments, conversion, restore_arguments))
         if original is None:
             return call
         return replace(call, name=original.name, kind=original.kind, namespace=original.namespace)

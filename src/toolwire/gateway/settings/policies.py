@@ -20,7 +20,7 @@ from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, sugg
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Match, Reshape, Rule, is_glob, matches_globs
 from toolwire.protocols import CODECS
-from toolwire.schema import schema_problems
+from toolwire.schema.validate import schema_problems
 
 _T = TypeVar("_T")
 DEFAULT_FORM = "text"

@@ -21,7 +21,7 @@ from toolwire.protocols.anthropic.response import peek_response, read_response, 
 from toolwire.protocols.anthropic.stream_reader import StreamReader
 from toolwire.protocols.anthropic.stream_writer import StreamWriter
 from toolwire.protocols.anthropic.tools import SEARCH_TYPE
-from toolwire.schema import convert_to_anthropic_input
+from toolwire.schema.repair import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
     instructions_key="system",

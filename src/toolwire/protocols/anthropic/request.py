@@ -70,7 +70,7 @@ from toolwire.protocols.anthropic.tools import (
     write_tool_choice,
     write_tools,
 )
-from toolwire.schema import convert_to_standard
+from toolwire.schema.standard import convert_to_standard
 
 CONTINUE_TEXT = "Continue."
 MEDIA_LEFT_OUT = "[Media that cannot be sent were left out.]"

@@ -52,15 +52,9 @@ from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
-from toolwire.schema import (
-    STRICT_WITH_OPTIONAL,
-    SchemaChange,
-    convert_to_anthropic_input,
-    convert_to_strict,
-    count_optional_and_unions,
-    repair_schema,
-    strict_problems,
-)
+from toolwire.schema.keywords import SchemaChange
+from toolwire.schema.repair import convert_to_anthropic_input, repair_schema
+from toolwire.schema.strict import STRICT_WITH_OPTIONAL, convert_to_strict, count_optional_and_unions, strict_problems
 
 MAX_STRICT_TOOLS = 20
 """Anthropic accepts `strict` on at most this many tools of a request."""

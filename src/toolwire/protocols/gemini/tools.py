@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from toolwire import schema as dialects
 from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
 from toolwire.core.json_values import (
@@ -29,7 +28,17 @@ from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, items_or_single
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, to_snake_case
-from toolwire.schema.keywords import NESTING_KEYWORDS, REFERENCE_KEYWORDS, all_schemas_pass, convert_inner_schemas
+from toolwire.schema.keywords import (
+    NESTING_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    ConvertedSchema,
+    all_schemas_pass,
+    convert_inner_schemas,
+)
+from toolwire.schema.object_root import ensure_object_root
+from toolwire.schema.openapi_subset import convert_to_openapi_subset
+from toolwire.schema.repair import ANY_ARGUMENTS, accept_any_if_too_deep, point_references
+from toolwire.schema.standard import convert_to_standard
 
 _PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
 _RESPONSE_SLOTS = ("response", "responseJsonSchema")
@@ -239,17 +248,17 @@ def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
         if not isinstance(kind, str) or not kind.isupper():
             return schema
     try:
-        return dialects.convert_to_standard(schema).schema
+        return convert_to_standard(schema).schema
     except Malformed as error:
         raise Malformed(here, error.problem) from None
 
 
-@dialects.accept_any_if_too_deep
-def convert_tool_schema(schema: Json, model: str) -> dialects.ConvertedSchema:
+@accept_any_if_too_deep
+def convert_tool_schema(schema: Json, model: str) -> ConvertedSchema:
     """The schema of a tool's arguments as the model accepts it."""
     if family(model).takes_json_schema:
-        return dialects.ensure_object_root(schema)
-    return dialects.convert_to_openapi_subset(schema, arguments=True)
+        return ensure_object_root(schema)
+    return convert_to_openapi_subset(schema, arguments=True)
 
 
 def write_schema(
@@ -261,7 +270,7 @@ def write_schema(
     except Malformed as problem:
         what = f"`{slots[model.takes_json_schema]}`: {problem.problem}; it became an object with any properties"
         ledger.note("schema-rewritten", where, what)
-        return _write_schema(dialects.ANY_ARGUMENTS, slots, model, ledger, where, arguments)
+        return _write_schema(ANY_ARGUMENTS, slots, model, ledger, where, arguments)
 
 
 def _write_schema(
@@ -275,11 +284,11 @@ def _write_schema(
         if fitted is not schema:
             what = f"undefined properties were left out of `required` in `{standard_key}`"
             ledger.note("schema-rewritten", where, what)
-        defined = dialects.point_references(fitted)
+        defined = point_references(fitted)
         for change in defined.changes:
             ledger.note("schema-rewritten", where, f"`{standard_key}{change.pointer}`: {change.what}")
         return {standard_key: defined.schema}
-    reduced = dialects.convert_to_openapi_subset(schema, arguments)
+    reduced = convert_to_openapi_subset(schema, arguments)
     for change in reduced.changes:
         ledger.note("schema-rewritten", where, f"`{dialect_key}{change.pointer}`: {change.what}")
     return {dialect_key: reduced.schema}

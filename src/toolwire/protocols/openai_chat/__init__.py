@@ -16,7 +16,8 @@ from toolwire.protocols.openai_chat.response import peek_response, read_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
 from toolwire.protocols.openai_chat.stream_writer import StreamWriter
 from toolwire.protocols.openai_chat.tools import count_tools
-from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
+from toolwire.schema.keywords import ConvertedSchema
+from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict
 
 CONSTRAINTS = Constraints(
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),

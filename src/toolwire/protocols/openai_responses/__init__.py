@@ -16,7 +16,8 @@ from toolwire.protocols.openai_responses.response import peek_response, read_res
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
 from toolwire.protocols.openai_responses.tools import count_tools
-from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
+from toolwire.schema.keywords import ConvertedSchema
+from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict
 
 CODEC = Codec(
     name=NAME,

@@ -11,7 +11,7 @@ from toolwire.protocols.unified.request import read_request, write_request
 from toolwire.protocols.unified.response import read_response, write_response
 from toolwire.protocols.unified.stream_reader import StreamReader
 from toolwire.protocols.unified.stream_writer import StreamWriter
-from toolwire.schema import ensure_object_root
+from toolwire.schema.object_root import ensure_object_root
 
 CODEC = Codec(
     name=NAME,

@@ -28,7 +28,9 @@ from toolwire.core.provenance import is_verbatim, items_with_paths, restore_orig
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import read_cache, write_cache
 from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_word, suggest_word
-from toolwire.schema import add_descriptions, convert_to_standard, missing_descriptions, schema_problems
+from toolwire.schema.keywords import add_descriptions, missing_descriptions
+from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.validate import schema_problems
 
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{names.NAME_LIMIT}}}")
 

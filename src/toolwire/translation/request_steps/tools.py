@@ -42,7 +42,8 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.known_tools import work_out
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
-from toolwire.schema import ConvertedSchema, convert_arguments
+from toolwire.schema.keywords import ConvertedSchema
+from toolwire.schema.repair import convert_arguments
 from toolwire.translation.options import mark_added
 from toolwire.translation.request_steps.turn_content import RequestFeatures
 

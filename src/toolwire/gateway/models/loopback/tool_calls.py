@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Tool
 from toolwire.core.json_values import Json, Malformed, Object, to_float
-from toolwire.schema import convert_to_standard
 from toolwire.schema.combine import Intersection, ReferenceLookup, inline_references, intersect_schemas
 from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog, is_number
+from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.validate import value_problems
 
 # --- values in a text ---
