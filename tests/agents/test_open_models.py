@@ -87,7 +87,9 @@ def play(name: str, agent: Agent, desk: AgentWorkspace, provider: Provider) -> N
     (desk.workspace / "note.txt").write_text(f"The word is {WORD}.\n")
     steps = [
         say_in_text(name, "I read it.", agent.shell("cat note.txt")),
-        say_in_text(name, "Both at once.", agent.shell("echo first-$((1+1))"), agent.shell("echo second-$((2+2))")),
+        say_in_text(
+            name, "I'll run both at once.", agent.shell("echo first-$((1+1))"), agent.shell("echo second-$((2+2))")
+        ),
         say_in_text(name, "I make it.", agent.shell("echo made-$((40+2)) | tee made.txt")),
         Step(ScriptedAnswer(DONE)),
     ]
