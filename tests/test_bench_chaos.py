@@ -11,7 +11,7 @@ from bench.chaos.__main__ import replace_tables
 from bench.chaos.clients import ENDS, Exchange, Response, judge
 from bench.chaos.provider import answer_arguments, answer_text
 
-from gateway.raw_exchange import failing
+from gateway.raw_exchange import error_frame
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import ModelAnswer, encode_json, read_frames
 
@@ -83,17 +83,17 @@ def _speak_behind_the_end(protocol: str, frames: Frames) -> Frames:
 
 def _fail(protocol: str, frames: Frames) -> Frames:
     tail = [encode_json({"error": {"code": 503}}).encode() + b"\n\n"] if protocol == "gemini" else []
-    return [*frames[: find_texts(frames)[1]], failing(protocol), *tail]
+    return [*frames[: find_texts(frames)[1]], error_frame(protocol), *tail]
 
 
 def _speak_behind_an_error(protocol: str, frames: Frames) -> Frames:
     at = find_texts(frames)[1]
-    return [*frames[:at], failing(protocol), *frames[at:]]
+    return [*frames[:at], error_frame(protocol), *frames[at:]]
 
 
 def _fail_in_another_shape(protocol: str, frames: Frames) -> Frames:
     other = "anthropic" if protocol != "anthropic" else "openai-chat"
-    return [*frames[: find_texts(frames)[1]], failing(other)]
+    return [*frames[: find_texts(frames)[1]], error_frame(other)]
 
 
 DAMAGE: dict[str, tuple[set[str], Callable[[str, Frames], Frames]]] = {

@@ -21,7 +21,7 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from lightkube.models import apps_v1, core_v1, networking_v1, policy_v1
 
-from gateway.conftest import served
+from gateway.conftest import serve_config
 from gateway.raw_exchange import ask
 from test_docs import blocks
 from toolwire.gateway.configuration.load import load_config
@@ -335,7 +335,7 @@ def test_the_probes_are_answered(pod: Any, tmp_path: Path) -> None:
     probed = {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
     assert probed == {"/livez", "/readyz"}
     (tmp_path / "toolwire.toml").write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
-    with served(tmp_path / "toolwire.toml") as url:
+    with serve_config(tmp_path / "toolwire.toml") as url:
         port = int(url.rpartition(":")[2])
         assert [ask(port, "GET", path).status for path in sorted(probed)] == [200, 200]
 

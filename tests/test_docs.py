@@ -57,11 +57,11 @@ ADDRESS = "http://127.0.0.1:8642"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running gateway, for examples that use the default address."""
-    from gateway.conftest import served
+    from gateway.conftest import serve_config
 
     file = tmp_path_factory.mktemp("docs") / "toolwire.toml"
     file.write_text('[server]\nlog_format = "none"\n[models]\nfast = "loopback/loopback"\n')  # of the tutorial
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 
@@ -117,9 +117,9 @@ def test_curl_prints_what_it_says(page: Path, address: str) -> None:
 
 @pytest.mark.parametrize("page", _pages_with("typescript"))
 def test_typescript_runs_and_prints_what_it_says(page: Path, address: str, pytestconfig: pytest.Config) -> None:
-    from gateway.npm import HERE, installed
+    from gateway.npm import HERE, install_packages
 
-    node = installed(pytestconfig)
+    node = install_packages(pytestconfig)
     code = "\n".join(block.code for block in blocks(page) if block.language == "typescript")
     command = [node, "--input-type=module"]  # from standard input, so that it finds the packages of tests/js
     script = code.replace(ADDRESS, address)

@@ -21,11 +21,11 @@ async def kill_gateways(configuration: str, plan: Callable[[], list[Exchange]]) 
     """The verdicts of streams during a kill, and of as many after it; and which balancer was used."""
     verdicts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, own_server() as database:
-        store = f'[store]\nurl = "{database.fresh("chaos")}"\n'
+        store = f'[store]\nurl = "{database.create_schema("chaos")}"\n'
         with start_replicas(Path(folder), f"{configuration}\n{store}") as replicas:
             if IS_HERE:
                 replicas.balancer = Haproxy()
-                replicas.tell()
+                replicas.update_balancers()
             port = replicas.balancer.port
             during = plan()
             running = [asyncio.create_task(send(port, request_bytes(exchange))) for exchange in during]
@@ -34,7 +34,7 @@ async def kill_gateways(configuration: str, plan: Callable[[], list[Exchange]]) 
             await asyncio.to_thread(replicas.kill, replicas.members[0])
             for exchange, task in zip(during, running, strict=True):
                 verdicts[f"during the kill: {judge(exchange, await task)}"] += 1
-            await asyncio.to_thread(replicas.whole)
+            await asyncio.to_thread(replicas.restore_size)
             after = plan()
             for exchange, response in zip(
                 after, await asyncio.gather(*(send(port, request_bytes(exchange)) for exchange in after)), strict=True

@@ -11,7 +11,7 @@ import pytest
 
 from agents import install
 from agents.agent import AgentWorkspace
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
 from waits import free_port
 
@@ -75,7 +75,7 @@ def gateway(folder: Path, provider: Provider, target: str) -> Iterator[Path]:
     port = free_port()
     file = folder / "toolwire.toml"
     file.write_text(configuration(provider.url, target, port))
-    with serving(folder, "--config", str(file), "--port", str(port)):
+    with run_gateway(folder, "--config", str(file), "--port", str(port)):
         yield file
 
 

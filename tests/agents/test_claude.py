@@ -18,7 +18,7 @@ from agents.conftest import configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
 from gateway.declared_tools import Use, find_declared_tool
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 from waits import free_port
 
@@ -40,7 +40,7 @@ class Place:
     def log(self) -> list[dict[str, Any]]:
         """End the gateway: all that it has said of the calls."""
         self.process.signal(signal.SIGTERM)
-        self.process.ended()
+        self.process.wait_for_exit()
         lines = [self.process.log.get_nowait() for _ in range(self.process.log.qsize())]
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -49,7 +49,7 @@ class Place:
 def place(target: str, provider: Provider, tmp_path: Path) -> Iterator[Place]:
     port, file = free_port(), tmp_path / "toolwire.toml"
     file.write_text(configuration(provider.url, target, port).replace('log_format = "none"', 'log_format = "json"'))
-    with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
+    with run_gateway(tmp_path, "--config", str(file), "--port", str(port)) as process:
         yield Place(laid(tmp_path, file), provider, process)
 
 

@@ -17,7 +17,7 @@ from agents.gemini import AGENT, headless, read, with_probe
 from agents.received import images, pairs
 from agents.scenes import DONE, WORD, ended_well, picture
 from gateway.declared_tools import Use, find_declared_tool
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 from waits import free_port
 
@@ -66,7 +66,7 @@ def place(target: str, provider: Provider, tmp_path: Path) -> Iterator[Place]:
     file.write_text(
         configuration(provider.url, target, port, more).replace('log_format = "none"', 'log_format = "json"')
     )
-    with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
+    with run_gateway(tmp_path, "--config", str(file), "--port", str(port)) as process:
         yield Place(laid(tmp_path, file), provider, process)
 
 
@@ -186,7 +186,7 @@ def test_pictures_stand_beside_several_results_and_are_counted(place: Place) -> 
     ended_well(talk, place.play(talk), 2)
     last = talk.asked[-1]
     assert len(pairs(last)) == len(images(last)) == len(calls)
-    assert json.loads(place.process.says(":countTokens"))["status"] == 200
+    assert json.loads(place.process.read_log_until(":countTokens"))["status"] == 200
 
 
 @pytest.mark.full

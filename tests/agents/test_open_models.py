@@ -15,7 +15,7 @@ from agents.conftest import MODELS, configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
 from gateway.declared_tools import Use, write_call
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import Provider, Received, ScriptedAnswer, Step
 from tool_formats.written_calls import WRITERS
 from waits import free_port
@@ -46,7 +46,7 @@ def text_gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -
         assert name in text
         text = text.replace(name, f'{name}\ntool_format = "auto"')
     file.write_text(text)
-    with serving(folder, "--config", str(file), "--port", str(port)):
+    with run_gateway(folder, "--config", str(file), "--port", str(port)):
         yield file
 
 

@@ -14,7 +14,7 @@ from agents.all import AGENTS
 from agents.conftest import configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer, Step
 from waits import free_port
 
@@ -48,10 +48,10 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
     def moved(process: Process, target: str) -> None:
         file.write_text(routed(target))
         process.signal(signal.SIGHUP)
-        process.says('"config_reloaded"')
+        process.read_log_until('"config_reloaded"')
 
     file.write_text(routed(first))
-    with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
+    with run_gateway(tmp_path, "--config", str(file), "--port", str(port)) as process:
         for number, target in enumerate((first, second, first), 1):
             if number > 1:
                 moved(process, target)

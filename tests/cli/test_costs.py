@@ -61,7 +61,7 @@ def run(run_alone: Any) -> Any:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def ledger(request: pytest.FixtureRequest, run: Any, tmp_path: Path) -> None:
-    url = f"sqlite://{tmp_path}/store.db" if request.param == "sqlite" else server().fresh(schema_of(tmp_path))
+    url = f"sqlite://{tmp_path}/store.db" if request.param == "sqlite" else server().create_schema(schema_of(tmp_path))
     (tmp_path / "toolwire.toml").write_text(f'[store]\nurl = "{url}"\n')
 
     async def fill() -> None:

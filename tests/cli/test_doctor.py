@@ -25,7 +25,7 @@ from forked_commands import TOOLWIRE, run_command, run_program, trust_file
 from gateway.counter_stores import NEEDS_REDIS
 from gateway.list_server import list_server, openai_list
 from gateway.postgres import PASSWORD, schema_of, server
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.redis_server import own_server
 from toolwire import __version__
 from toolwire.agents import load_agents
@@ -152,8 +152,8 @@ def test_problems_read_the_same_everywhere(doctor: Doctor) -> None:
 
 def test_a_warning_has_its_line_in_the_log_too(doctor: Doctor) -> None:
     doctor.configure("[server]\n\nrest = 3\n")
-    with serving(doctor.folder) as process:
-        line = json.loads(process.says("config_problem"))
+    with run_gateway(doctor.folder) as process:
+        line = json.loads(process.read_log_until("config_problem"))
     assert line["message"] == "toolwire.toml:3: `rest` has been renamed"
     assert line["message"] in run_in_pipe(["doctor", "config"], doctor.folder, doctor.environ()).err
 
@@ -387,7 +387,7 @@ def test_a_database_that_is_down(doctor: Doctor) -> None:
 
 
 def test_a_database_that_answers(doctor: Doctor) -> None:
-    url = server().fresh(schema_of(doctor.folder))
+    url = server().create_schema(schema_of(doctor.folder))
     doctor.configure(f'{ANY_PORT}[store]\nurl_env = "STORE_URL"\n')
     report = doctor.run(STORE_URL=url)
     report.check("store", "ok", "PostgreSQL at 127.0.0.1:", "schema version ", "not encrypted")
@@ -435,7 +435,7 @@ def test_mcp_servers(doctor: Doctor) -> None:
 
 
 def test_a_port_of_a_gateway(doctor: Doctor) -> None:
-    with serving(doctor.folder) as process:
+    with run_gateway(doctor.folder) as process:
         doctor.configure(f"[server]\nport = {process.port}\n")
         report = doctor.run()
     report.check(f"port {process.port}", "ok", f"a Toolwire gateway {__version__} is running")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forked_commands import TOOLWIRE, Output, run_command, start_program
-from gateway.conftest import served
+from gateway.conftest import serve_config
 from toolwire.agents import load_agents
 from toolwire.agents.session import FAILURE_HINTS
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND
@@ -107,7 +107,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("running") / "toolwire.toml"
     rules = "".join(f'{json.dumps(name)} = "loopback/loopback"\n' for name in names)
     file.write_text(f'[server]\nlog_format = "none"\n[store]\nurl = "none"\n[models]\n{rules}')
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 
@@ -506,7 +506,7 @@ def test_running_gateway_without_helper_models_is_not_used(sandbox: Sandbox, tmp
     file = tmp_path / "small.toml"
     file.write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
     sandbox.install("gemini")
-    with served(file) as url:
+    with serve_config(file) as url:
         sandbox.configure(server_settings(url))
         code, out, err = sandbox.run("gemini", "--log", str(tmp_path / "log"))
     assert code == 0
@@ -538,7 +538,7 @@ KEY_HINT = "hint: set TOOLWIRE_CLIENT_KEY to a key of this gateway; `toolwire ke
 def running_with_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("keys") / "toolwire.toml"
     file.write_text(f'[store]\nurl = "none"\n[server]\nlog_format = "none"\n{KEY_LINES}')
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 

@@ -40,7 +40,7 @@ ENTRIES = (
 
 
 def store_url(backend: str, folder: Path) -> str:
-    return f"sqlite://{folder}/kept/store.db" if backend == "sqlite" else server().fresh(schema_of(folder))
+    return f"sqlite://{folder}/kept/store.db" if backend == "sqlite" else server().create_schema(schema_of(folder))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from cli.terminal_golden import start_on_terminal
 from forked_commands import Output, run_command, trust_file
-from gateway.process import serving
+from gateway.process import run_gateway
 from toolwire.agents import find_program, load_agents
 from toolwire.cli import COMMANDS
 from toolwire.cli.usage import CommandParser
@@ -178,8 +178,8 @@ def test_doctor_config_names_the_file_first(clone: Clone) -> None:
 
 def test_serve_names_the_file_first(clone: Clone) -> None:
     clone.file.write_text("[server]\nport = 1\n")
-    with serving(clone.folder) as process:
-        line = json.loads(process.says('"event"'))
+    with run_gateway(clone.folder) as process:
+        line = json.loads(process.read_log_until('"event"'))
     assert (line["event"], line["file"]) == ("config_file", str(clone.file))
     with start_on_terminal(["serve", "--port", "0"], clone.folder, 200, clone.environ, trusts=False) as shown:
         text = shown.read_until("Ctrl-C")

@@ -12,7 +12,7 @@ import pytest
 from console.browser import HERE, Browser, Page
 from console.exchanges import play_claude_session, play_others, provider_settings
 from console.install import MISSING, find_chromium
-from gateway.npm import installed
+from gateway.npm import install_packages
 from gateway.raw_exchange import Served, ask, stage
 from toolwire.gateway.surfaces.console.api import API_PATH
 
@@ -24,7 +24,7 @@ def browser(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
     chromium = find_chromium()
     if chromium is None:
         pytest.skip(MISSING)
-    made = Browser(installed(pytestconfig, HERE), chromium, tmp_path_factory.mktemp("chromium"))
+    made = Browser(install_packages(pytestconfig, HERE), chromium, tmp_path_factory.mktemp("chromium"))
     yield made
     made.close()
 

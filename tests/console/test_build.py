@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.npm import ROOT, installed
+from gateway.npm import ROOT, install_packages
 
 CONSOLE = ROOT / "console"
 PAGE = ROOT / "src" / "toolwire" / "gateway" / "surfaces" / "console" / "page"
@@ -24,7 +24,7 @@ def test_the_types_are_those_of_the_api() -> None:
 
 
 def test_the_page_is_what_its_source_makes(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    node = installed(pytestconfig, CONSOLE)
+    node = install_packages(pytestconfig, CONSOLE)
     for command in (
         ["typescript/bin/tsc"],
         ["vite/bin/vite.js", "build", "--outDir", str(tmp_path), "--emptyOutDir", "--logLevel", "warn"],
@@ -41,7 +41,7 @@ def test_the_page_is_what_its_source_makes(pytestconfig: pytest.Config, tmp_path
 
 
 def test_the_tests_of_its_source(pytestconfig: pytest.Config) -> None:
-    node = installed(pytestconfig, CONSOLE)
+    node = install_packages(pytestconfig, CONSOLE)
     done = subprocess.run(
         [node, "node_modules/vitest/vitest.mjs", "run"], cwd=CONSOLE, capture_output=True, text=True, check=False
     )

@@ -18,7 +18,7 @@ from gateway.raw_exchange import (
     ask,
     body_of,
     call,
-    failing,
+    error_frame,
     frames,
     play_script,
     stage,
@@ -84,7 +84,7 @@ def test_an_exchange_shows_the_cost_of_each_call(gateways: ExitStack, tmp_path: 
     page.find("dl.summary a").click()
     page.find(".figures div:has(dt:text-is('As providers report it')) dd:text-is('$0.0014')").wait()
 
-    first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], failing("anthropic")))
+    first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], error_frame("anthropic")))
     second = served.scene("openai-chat", play_script("openai-chat", True))
     served.wire._scenes |= {b"s901x": first, b"s902x": second}
     got = call(served, "openai-chat", "pair", True)

@@ -16,7 +16,7 @@ from agents.conftest import laid
 from agents.scenes import DONE
 from console.browser import Page
 from console.conftest import Gallery, Open
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import KEYS, Provider, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     STREAM_HEAD,
@@ -123,16 +123,16 @@ def test_the_page_comes_back_after_a_restart(tmp_path: Path, gateways: ExitStack
         "ERR_CONNECTION_RESET",
         "ERR_EMPTY_RESPONSE",
     )
-    with serving(tmp_path, "--port", str(port)) as process:
+    with run_gateway(tmp_path, "--port", str(port)) as process:
         page.show("")
         page.text("No exchanges yet").wait()
         ask_loopback(port)
         wait_for_rows(page, 1)
         process.signal(signal.SIGKILL)
-        process.ended()
+        process.wait_for_exit()
         page.text("The gateway is gone.").wait()
         page.find(ROW).wait_for_count(1)  # what was seen stays
-    gateways.enter_context(serving(tmp_path, "--port", str(port)))
+    gateways.enter_context(run_gateway(tmp_path, "--port", str(port)))
     page.text("Connected").wait()
     page.text("No exchanges yet").wait()
     ask_loopback(port, text="again")
@@ -142,7 +142,7 @@ def test_the_page_comes_back_after_a_restart(tmp_path: Path, gateways: ExitStack
 
 
 def test_the_exchanges_of_all_workers_are_shown(tmp_path: Path, gateways: ExitStack, open_page: Open) -> None:
-    process = gateways.enter_context(serving(tmp_path, "--workers", "2"))
+    process = gateways.enter_context(run_gateway(tmp_path, "--workers", "2"))
     page = open_page(f"http://127.0.0.1:{process.port}")
     page.show("")
     page.text("No exchanges yet").wait()
@@ -188,7 +188,7 @@ def test_a_real_agent(provider: Provider, tmp_path: Path, gateways: ExitStack, o
         f'[server]\nport = {port}\nretries = 0\n[providers.scripted]\nprotocols = ["openai-chat"]\n'
         f'base_url = "{provider.url}/v1"\napi_key = "{key}"\n[models."*"]\nprovider = "scripted"\nmodel = "gpt-4.1"\n'
     )
-    gateways.enter_context(serving(tmp_path, "--config", str(file), "--port", str(port)))
+    gateways.enter_context(run_gateway(tmp_path, "--config", str(file), "--port", str(port)))
     page = open_page(f"http://127.0.0.1:{port}")
     page.show("")
     page.text("No exchanges yet").wait()

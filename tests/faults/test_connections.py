@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.misbehaving_providers import LOOPS, OK, asked, client, on_loop
-from gateway.process import Process, serving
+from gateway.misbehaving_providers import LOOPS, OK, client, on_loop, send_post
+from gateway.process import Process, run_gateway
 from gateway.raw_exchange import (
     RawConnection,
     RawProvider,
@@ -29,7 +29,7 @@ from gateway.raw_exchange import (
     configuration,
     request_of,
     stage,
-    whole,
+    whole_answer,
 )
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config
@@ -60,14 +60,14 @@ def _chat(model: str) -> bytes:
 @pytest.mark.parametrize("key", ["connect", "first_byte", "between_bytes", "whole_answer", "all_attempts"])
 def test_reloads_leave_no_connection_behind(tmp_path: Path, wire: RawProvider, key: str) -> None:
     file = tmp_path / "toolwire.toml"
-    scene = wire.scene("openai-chat", whole("openai-chat"))
+    scene = wire.scene("openai-chat", whole_answer("openai-chat"))
     file.write_text(configuration(wire))
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         counts = []
         for number in range(12):
             file.write_text(configuration(wire, more=f"[server.timeouts]\n{key} = {100 + number}\n"))
             process.signal(signal.SIGHUP)
-            process.says('"config_reloaded"')
+            process.read_log_until('"config_reloaded"')
             assert ask(process.port, "POST", "/v1/chat/completions", _chat(scene.model)).status == 200
             counts.append(_descriptors(process))
         assert max(counts[2:]) <= counts[1] + 1  # the last client's connection may still be open
@@ -86,7 +86,7 @@ def test_a_request_is_sent_again_only_as_an_attempt(
     tmp_path: Path, protocol: str, retries: int, requests: int, status: int
 ) -> None:
     with stage(tmp_path, f"retries = {retries}") as served:
-        scene = served.scene(protocol, whole(protocol), _hang_up, whole(protocol))
+        scene = served.scene(protocol, whole_answer(protocol), _hang_up, whole_answer(protocol))
         assert call(served, protocol, scene.model, False).status == 200
         got = call(served, protocol, scene.model, False)
         assert got.status == status
@@ -112,7 +112,7 @@ def test_a_forwarded_request_too(tmp_path: Path, retries: int, requests: int, st
 def test_a_request_is_not_sent_for_ever(tmp_path: Path, retries: int) -> None:
     """Every connection is closed without an answer: one send more than `retries` allows, and each can be seen."""
     with stage(tmp_path, f"retries = {retries}") as served:
-        scene = served.scene("openai-chat", whole("openai-chat"), _hang_up)
+        scene = served.scene("openai-chat", whole_answer("openai-chat"), _hang_up)
         assert call(served, "openai-chat", scene.model, False).status == 200
         got = call(served, "openai-chat", scene.model, False)
         assert got.status == 502
@@ -149,10 +149,10 @@ def test_a_connection_whose_end_is_in_the_socket_gets_no_request(loop: str, unas
             thread.start()
             address = Address.parse(f"http://127.0.0.1:{listening.getsockname()[1]}")
             async with client() as made:
-                assert await (await asked(made, address)).read(LIMIT) == b"ok"
+                assert await (await send_post(made, address)).read(LIMIT) == b"ok"
                 answered.set()
                 ended.wait(PATIENCE)  # on the event loop: it reads nothing
-                assert await (await asked(made, address)).read(LIMIT) == b"ok"
+                assert await (await send_post(made, address)).read(LIMIT) == b"ok"
             thread.join(PATIENCE)
             assert len(requests) == 2
 
@@ -173,10 +173,10 @@ def _take_descriptors(process: Process) -> Callable[[], object]:
 
 
 def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wire: RawProvider) -> None:
-    scene = wire.scene("openai-chat", whole("openai-chat"))
+    scene = wire.scene("openai-chat", whole_answer("openai-chat"))
     file = tmp_path / "toolwire.toml"
     file.write_text(configuration(wire, "retries = 0\ncooldown_after = 1"))
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         line = RawConnection(process.port)
         line.send("GET", "/livez")
         assert line.start().read() == b"ok\n"
@@ -201,12 +201,12 @@ def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wir
 
 
 def test_new_connections_wait_until_there_are_descriptors(tmp_path: Path) -> None:
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         restore = _take_descriptors(process)
         waiting = [RawConnection(process.port) for _ in range(30)]
         for line in waiting:
             line.send("GET", "/livez")
-        told = process.says('"accepting_paused"')
+        told = process.read_log_until('"accepting_paused"')
         assert "ulimit -n" in told
         assert '"level":"error"' in told
         restore()
@@ -220,7 +220,7 @@ def test_new_connections_wait_until_there_are_descriptors(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_connections_are_spread_over_the_workers(tmp_path: Path, workers: int) -> None:
-    with serving(tmp_path, "--workers", str(workers)) as process:
+    with run_gateway(tmp_path, "--workers", str(workers)) as process:
         idle = {pid: _sockets(pid) for pid in process.children()}
         with ExitStack() as lines:
             for _ in range(300 * workers):  # who has no processor for a moment gets none, and all new ones after it
@@ -233,7 +233,7 @@ def test_connections_are_spread_over_the_workers(tmp_path: Path, workers: int) -
 
 
 def test_a_worker_that_is_stuck_does_not_stop_the_others(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         stuck = min(process.children())
         os.kill(stuck, signal.SIGSTOP)
         lines = [RawConnection(process.port) for _ in range(10)]
@@ -265,7 +265,7 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
     try:
         with stage(tmp_path, 'log_format = "none"', more) as served, ExitStack() as connections:
             file, replaced = tmp_path / "toolwire.toml", list[weakref.ReferenceType[object]]()
-            scene = served.scene("anthropic", whole("anthropic"))
+            scene = served.scene("anthropic", whole_answer("anthropic"))
             for number in range(3):
                 connection = RawConnection(served.port)
                 connections.callback(connection.disconnect)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forked_commands import start_program
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.raw_exchange import ask, request_of
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
@@ -39,13 +39,13 @@ def _dropped(process: Process) -> int:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_requests_go_on_and_every_line_is_written_or_counted(tmp_path: Path, form: str) -> None:
     (tmp_path / "toolwire.toml").write_text(f'[server]\nlog_bodies = true\nlog_format = "{form}"\n')
-    with serving(tmp_path, reads_log=False) as process:
+    with run_gateway(tmp_path, reads_log=False) as process:
         for _ in range(REQUESTS):
             _ask_model(process, 60_000)
         assert ask(process.port, "GET", "/livez").status == 200
         assert 0 < _dropped(process) < REQUESTS
         process.read_log()
-        lines = [process.says_one(EXCHANGE) for _ in range(REQUESTS // 2)]  # now there is room again
+        lines = [process.read_log_match(EXCHANGE) for _ in range(REQUESTS // 2)]  # now there is room again
         last = _ask_model(process, 10)
         while last not in lines[-1]:
             lines.append(process.log.get(timeout=PATIENCE))
@@ -58,7 +58,7 @@ def test_requests_go_on_and_every_line_is_written_or_counted(tmp_path: Path, for
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_it_stops_though_nobody_reads(tmp_path: Path, workers: str) -> None:
     (tmp_path / "toolwire.toml").write_text("[server]\nlog_bodies = true\n")
-    with serving(tmp_path, "--workers", workers, reads_log=False) as process:
+    with run_gateway(tmp_path, "--workers", workers, reads_log=False) as process:
         for _ in range(20):
             _ask_model(process, 60_000)
         process.signal(signal.SIGTERM)
@@ -69,17 +69,17 @@ def test_it_stops_though_nobody_reads(tmp_path: Path, workers: str) -> None:
 def test_lines_of_a_process_that_stops_are_written(tmp_path: Path, workers: str) -> None:
     """The queue is emptied at the end, for a reader that reads."""
     (tmp_path / "toolwire.toml").write_text("[server]\nlog_bodies = true\n")
-    with serving(tmp_path, "--workers", workers, reads_log=False) as process:
+    with run_gateway(tmp_path, "--workers", workers, reads_log=False) as process:
         ids = {_ask_model(process, 1_000) for _ in range(100)}  # longer lines of two workers may mix in a pipe
         process.read_log()
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         lines = [process.log.get_nowait() for _ in range(process.log.qsize())]
         assert {json.loads(line)["request_id"] for line in lines if '"exchange"' in line} == ids
 
 
 def test_a_reader_that_leaves_does_not_break_requests(tmp_path: Path) -> None:
-    with serving(tmp_path, reads_log=False) as process:
+    with run_gateway(tmp_path, reads_log=False) as process:
         process.stderr.close()
         for _ in range(3):
             _ask_model(process, 10)

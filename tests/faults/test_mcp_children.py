@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forked_commands import start_program
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Text
 from toolwire.gateway.features.mcp.program_guard import MessageFilter, ProgramRefused
@@ -104,17 +104,17 @@ def test_programs_end_when_the_gateway_is_killed(tmp_path: Path, how: str) -> No
     (tmp_path / "server.py").write_text(SERVER)
     command = [sys.executable, str(tmp_path / "server.py"), how, str(pids)]
     (tmp_path / "toolwire.toml").write_text(f'[mcp.rogue]\ncommand = {json.dumps(command)}\nmodels = ["loopback"]\n')
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         body = b'{"model": "loopback", "messages": [{"role": "user", "content": "hello"}]}'
         assert ask(process.port, "POST", "/v1/chat/completions", body).status == 200
-        assert '"up"' in process.says('"rogue"')
+        assert '"up"' in process.read_log_until('"rogue"')
         started = [int(pid) for pid in pids.read_text().split()]
         guards = process.children()
         assert started
         assert all(is_alive(pid) for pid in started)
         with ending((*started, *guards)):
             process.signal(signal.SIGKILL)
-            process.ended()
+            process.wait_for_exit()
         assert not any(is_alive(pid) for pid in (*started, *guards))
 
 

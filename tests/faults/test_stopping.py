@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.raw_exchange import ask
 from toolwire.gateway.serve import LAST_REQUEST_SECONDS
 from waits import PATIENCE, wait_until
@@ -57,7 +57,7 @@ def read_answer(connection: socket.socket) -> http.client.HTTPResponse:
 
 @WORKERS
 def test_connections_that_wait_are_answered(tmp_path: Path, workers: int) -> None:
-    with serving(tmp_path, "--workers", str(workers)) as process:
+    with run_gateway(tmp_path, "--workers", str(workers)) as process:
         kept = [connect(process.port) for _ in range(4)]
         for connection in kept:
             connection.sendall(LIVEZ)
@@ -70,7 +70,7 @@ def test_connections_that_wait_are_answered(tmp_path: Path, workers: int) -> Non
         for connection in waiting:
             with closing(connection):
                 read_answer(connection)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         with pytest.raises(ConnectionRefusedError):
             connect(process.port)
 
@@ -80,7 +80,7 @@ def test_another_worker_answers_what_waits(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         metrics = free.getsockname()[1]
     (tmp_path / "toolwire.toml").write_text(f'[server]\nmetrics_listen = "127.0.0.1:{metrics}"\n')
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         with asleep(process):
             waiting = [connect(process.port) for _ in range(MANY)]
             os.kill(min(servers(process)), signal.SIGTERM)
@@ -88,7 +88,7 @@ def test_another_worker_answers_what_waits(tmp_path: Path) -> None:
             with closing(connection):
                 connection.sendall(LIVEZ)
                 read_answer(connection)
-        process.says('"worker_died"')
+        process.read_log_until('"worker_died"')
         with closing(connect(process.port)) as connection:
             connection.sendall(LIVEZ)
             assert not read_answer(connection).will_close
@@ -98,7 +98,7 @@ def test_another_worker_answers_what_waits(tmp_path: Path) -> None:
 def test_clients_leave_while_it_drains(tmp_path: Path) -> None:
     """A kept connection is answered for the last time, so that its client connects elsewhere."""
     (tmp_path / "toolwire.toml").write_text("[server.timeouts]\ndrain = 600\n")
-    with serving(tmp_path) as process, closing(connect(process.port)) as kept:
+    with run_gateway(tmp_path) as process, closing(connect(process.port)) as kept:
         kept.sendall(LIVEZ)
         assert not read_answer(kept).will_close
         process.signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ def test_clients_leave_while_it_drains(tmp_path: Path) -> None:
             new.sendall(LIVEZ)
             assert read_answer(new).will_close
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 @WORKERS
@@ -143,13 +143,13 @@ def test_clients_that_go_on_are_answered_or_refused(tmp_path: Path, workers: int
             if time.monotonic() - used_at < LAST_REQUEST_SECONDS:
                 faults.append(fault)
 
-    with serving(tmp_path, "--workers", str(workers)) as process:
+    with run_gateway(tmp_path, "--workers", str(workers)) as process:
         clients = [threading.Thread(target=repeat, args=(process.port,), daemon=True) for _ in range(4)]
         for client in clients:
             client.start()
         begun.wait(PATIENCE)
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         for client in clients:
             client.join(PATIENCE)
     assert not faults

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import RawAnswer, Served, answer, ask, stage, write_chunked
-from gateway.stores import BACKENDS, Clock, opened
+from gateway.stores import BACKENDS, Clock, open_store
 from toolwire.core.sse import write_event_frame
 from toolwire.gateway.features.responses.recorder import StoredResponse
 from toolwire.gateway.store import sqlite
@@ -287,7 +287,7 @@ def test_a_conversation_is_removed_whole(tmp_path: Path, backend: str, items: in
     async def run() -> None:
         clock = Clock()
         written: list[str] = []
-        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+        async with open_store(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
             for number in range(24):
                 id = f"conv_{number}"
                 entries, appended = conversation(id, items, 800_000 // items // 2, clock() + 1000 + number % 5)
@@ -309,7 +309,7 @@ def test_one_key_cannot_push_out_what_others_have_stored(tmp_path: Path, backend
 
     async def run() -> None:
         clock = Clock()
-        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+        async with open_store(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
             quiet = [f"key {number}" for number in range(3)]
             for owner in quiet:
                 kept = [Entry(owner=owner, kind="response", id=f"resp_{n}", body=b"a" * 20_000) for n in range(5)]
@@ -406,11 +406,11 @@ def test_a_sweep_shrinks_a_store_that_is_too_large(tmp_path: Path, backend: str)
 
     async def run() -> None:
         clock = Clock()
-        async with opened(backend, tmp_path, clock=clock) as store:
+        async with open_store(backend, tmp_path, clock=clock) as store:
             for number in range(60):
                 body, expires = os.urandom(50_000), clock() + 1000 + (number * 7) % 60
                 await store.put([Entry(owner="me", kind="response", id=f"r{number:02}", body=body, expires=expires)])
-        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+        async with open_store(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
             swept = await store.sweep()
             assert isinstance(swept, SweepResult)
             assert swept.expired == 0

@@ -17,12 +17,12 @@ from gateway.raw_exchange import (
     PROVIDERS,
     ScriptedConnection,
     Served,
-    begun,
     call,
     frames,
     is_complete,
     is_failure,
     open_call,
+    opening_frames,
     stage,
     stream_steps,
     text_of,
@@ -60,7 +60,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("what", UNREADABLE)
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_the_client_gets_a_failure_of_its_protocol(served: Served, protocol: str, what: str) -> None:
-    first = begun(protocol)
+    first = opening_frames(protocol)
     rest = frames(protocol, TEXT)[len(first) :]
 
     def play(peer: ScriptedConnection) -> None:
@@ -107,7 +107,7 @@ def test_an_sdk_raises_an_error(served: Served, protocol: str, end: str) -> None
     """After the start of the answer the provider sends this, and ends its stream properly."""
 
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(protocol), end=False))
+        peer.send(write_chunked(*opening_frames(protocol), end=False))
         peer.wait_for_release()
         peer.chunk(ODD_ENDS[end][protocol])
         peer.chunk(b"")
@@ -150,7 +150,7 @@ def test_before_the_first_content_another_attempt_is_made(tmp_path: Path, protoc
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_a_provider_that_goes_on_for_ever_is_left(served: Served, protocol: str) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(protocol), UNREADABLE["broken"], end=False))
+        peer.send(write_chunked(*opening_frames(protocol), UNREADABLE["broken"], end=False))
         peer.wait_for_close()
 
     scene = served.scene(protocol, play)

@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from forked_commands import start_program
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.raw_exchange import ask
 from waits import PATIENCE
 
 
 def _died(process: Process) -> dict[str, object]:
-    line: dict[str, object] = json.loads(process.says('"worker_died"'))
+    line: dict[str, object] = json.loads(process.read_log_until('"worker_died"'))
     return line
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_the_end_of_a_worker_is_logged_and_it_is_replaced(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         for worker in process.children():
             os.kill(worker, number)
         told = [_died(process) for _ in range(2)]
@@ -43,7 +43,7 @@ def test_when_no_worker_can_start_any_more_the_gateway_ends(tmp_path: Path, monk
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         (shared,) = (path for path in temporary.glob("toolwire-*") if "console" not in path.name)
         shutil.rmtree(shared)
         shared.write_text("not a directory")
@@ -59,7 +59,7 @@ def test_when_no_worker_can_start_any_more_the_gateway_ends(tmp_path: Path, monk
         assert pauses[0] > 0
         assert [line for line in lines if '"internal_error"' in line and "FileExistsError" in line]
         assert "no worker can start" in lines[-1]
-        assert process.ended() == 1
+        assert process.wait_for_exit() == 1
         with pytest.raises(ConnectionError):
             socket.create_connection(("127.0.0.1", process.port), PATIENCE)
 
@@ -154,12 +154,12 @@ def test_a_gateway_that_was_started_under_nohup_reads_its_file_again_on_a_hangup
     file.write_text("[server]\nretries = 1\n")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes that are started now ignore it, too
     try:
-        with serving(tmp_path, "--config", str(file), "--workers", workers) as process:
+        with run_gateway(tmp_path, "--config", str(file), "--workers", workers) as process:
             signal.signal(signal.SIGHUP, before)
             file.write_text("[server]\nretries = 2\n")
             process.signal(signal.SIGHUP)
             for _ in range(int(workers)):
-                process.says('"config_reloaded"')
+                process.read_log_until('"config_reloaded"')
             assert ask(process.port, "GET", "/livez").status == 200
     finally:
         signal.signal(signal.SIGHUP, before)

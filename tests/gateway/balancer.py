@@ -46,7 +46,7 @@ class Balancer:
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
-    def become(self, ports: Sequence[int]) -> None:
+    def set_ports(self, ports: Sequence[int]) -> None:
         """New requests go to these and to no others; those under way go on."""
         with self._lock:
             self._ports = list(ports)
@@ -72,14 +72,14 @@ class Balancer:
                 head, body = _read(reader)
             if not head:
                 return
-            gateway, passed = self._connected()
+            gateway, passed = self._connect_next()
             if gateway is None:
                 client.sendall(NOBODY)
                 return
             with gateway:
                 _relay(client, gateway, passed, head + body)
 
-    def _connected(self) -> tuple[socket.socket | None, Passed]:
+    def _connect_next(self) -> tuple[socket.socket | None, Passed]:
         """A connection to the gateway whose turn it is, or to the next that does not refuse it."""
         with self._lock:
             count = len(self._ports)
@@ -106,7 +106,7 @@ def _read(reader: BinaryIO) -> tuple[bytes, bytes]:
         return b"", b""
     found = LENGTH.search(head)
     body = reader.read(int(found[1])) if found else _chunks(reader) if CHUNKED.search(head) else b""
-    return _alone(head), body
+    return _close_after(head), body
 
 
 def _head(reader: BinaryIO) -> bytes:
@@ -116,7 +116,7 @@ def _head(reader: BinaryIO) -> bytes:
     return b"".join([*lines, b"\r\n"]) if lines else b""
 
 
-def _alone(head: bytes) -> bytes:
+def _close_after(head: bytes) -> bytes:
     """The head of a message whose connection serves no other."""
     return HOP.sub(b"", head)[:-2] + CLOSE + b"\r\n"
 
@@ -141,7 +141,7 @@ def _relay(client: socket.socket, gateway: socket.socket, passed: Passed, reques
         if found := ID.search(head):
             passed.id = found[1].decode()
         begun = bool(head)
-        client.sendall(_alone(head) if head else NOBODY)
+        client.sendall(_close_after(head) if head else NOBODY)
         while begun and (piece := _piece(client, gateway)):
             client.sendall(piece)
     except ConnectionError:

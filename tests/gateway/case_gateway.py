@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.conftest import named, served
+from gateway.conftest import provider_name, serve_config
 from gateway.provider import PROTOCOLS
 from toolwire_conformance.case import read_case
 from toolwire_conformance.player import play_case
@@ -19,16 +19,18 @@ Object = dict[str, Any]
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[HttpTransport]:
+def open_case_transport(folder: Path) -> Iterator[HttpTransport]:
     """A gateway that tries nothing twice and keeps nothing, with a provider of every protocol."""
     stage = ProviderServer(drain_timeout=PATIENCE)
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
-        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
+        lines.append(
+            f'[providers.p-{provider_name(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"'
+        )
     file = folder / "toolwire.toml"
     file.write_text("\n".join(lines))
-    with closing(stage), served(file) as url:
-        find_route = lambda client, provider, model: Route(f"p-{named(provider)}/{model}")  # noqa: E731
+    with closing(stage), serve_config(file) as url:
+        find_route = lambda client, provider, model: Route(f"p-{provider_name(provider)}/{model}")  # noqa: E731
         yield HttpTransport(url, stage, find_route, timeout=PATIENCE, frame_timeout=PATIENCE)
 
 

@@ -116,35 +116,35 @@ def losses() -> set[str]:
     return codes
 
 
-def _listening() -> dict[str, Any]:
+def _collect_losses() -> dict[str, Any]:
     """Hears what is lost, which no SDK shows."""
     return {"response": [lambda response: _losses.append(response.headers.get("x-toolwire-losses", ""))]}
 
 
-def _kept(make: Callable[[str], Any]) -> Callable[[str], Any]:
-    def once(base: str) -> Any:
+def _make_once(make: Callable[[str], Any]) -> Callable[[str], Any]:
+    def make_or_reuse(base: str) -> Any:
         if (make, base) not in _opened:
             _opened[make, base] = make(base)
         return _opened[make, base]
 
-    return once
+    return make_or_reuse
 
 
-@_kept
+@_make_once
 def openai_sdk(base: str) -> openai.OpenAI:
-    listening = httpx2.Client(event_hooks=_listening())
+    listening = httpx2.Client(event_hooks=_collect_losses())
     return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
-@_kept
+@_make_once
 def anthropic_sdk(base: str) -> anthropic.Anthropic:
-    listening = httpx2.Client(event_hooks=_listening())
+    listening = httpx2.Client(event_hooks=_collect_losses())
     return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
-@_kept
+@_make_once
 def genai_sdk(base: str) -> genai.Client:
-    heard = {"event_hooks": _listening()}
+    heard = {"event_hooks": _collect_losses()}
     return genai.Client(
         api_key=KEY, http_options={"base_url": base, "timeout": int(PATIENCE * 1000), "client_args": heard}
     )

@@ -19,7 +19,7 @@ MODELS = {
 }
 
 
-def named(protocol: str) -> str:
+def provider_name(protocol: str) -> str:
     """What the configuration calls the provider that speaks this protocol, and `m-` before it its model."""
     return protocol.removeprefix("openai-")
 
@@ -29,19 +29,21 @@ def configuration(url: str) -> str:
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"']
     for protocol in PROTOCOLS:
         base = url if protocol in ("anthropic", "gemini") else f"{url}/v1"
-        lines.append(f'[providers.{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
+        lines.append(f'[providers.{provider_name(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
         lines.append(f'api_key = "{KEYS[protocol]}"')
-        lines.append(f'[models."m-{named(protocol)}"]\nprovider = "{named(protocol)}"\nmodel = "{MODELS[protocol]}"')
+        lines.append(
+            f'[models."m-{provider_name(protocol)}"]\nprovider = "{provider_name(protocol)}"\nmodel = "{MODELS[protocol]}"'
+        )
     return "\n".join(lines) + "\n"
 
 
 @contextmanager
-def served(file: Path) -> Iterator[str]:
+def serve_config(file: Path) -> Iterator[str]:
     """The gateway by this file, in its own server, on a port of its own, until the end of the block."""
-    from gateway.raw_exchange import own
+    from gateway.raw_exchange import run_own_server
     from toolwire.gateway import app
 
-    with own(app(file)) as port:
+    with run_own_server(app(file)) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -56,21 +58,21 @@ def provider() -> Iterator[Provider]:
 def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("gateway") / "toolwire.toml"
     file.write_text(configuration(provider.url))
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
-def only(meant: Callable[..., bool]) -> Callable[[Test], Test]:
+def only_where(meant: Callable[..., bool]) -> Callable[[Test], Test]:
     """Leave out combinations that mean nothing: they are not collected, so nothing passes without a look."""
 
-    def marked(test: Test) -> Test:
+    def mark_test(test: Test) -> Test:
         test.only = meant  # type: ignore[attr-defined]
         return test
 
-    return marked
+    return mark_test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

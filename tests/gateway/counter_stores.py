@@ -32,7 +32,7 @@ def _postgres(folder: Path, clock: Clock) -> Counters:
     from gateway.postgres import schema_of, server  # starts a server
     from toolwire.gateway.features.limits.counters_postgres import PostgresCounters
 
-    return PostgresCounters(server().fresh(schema_of(folder)), clock=clock)
+    return PostgresCounters(server().create_schema(schema_of(folder)), clock=clock)
 
 
 def _redis(folder: Path, clock: Clock) -> Counters:
@@ -56,7 +56,7 @@ SHARED = [
 
 
 @asynccontextmanager
-async def opened(backend: str, folder: Path, clock: Clock) -> AsyncIterator[Counters]:
+async def open_counters(backend: str, folder: Path, clock: Clock) -> AsyncIterator[Counters]:
     counters = MAKERS[backend](folder, clock)
     try:
         yield counters

@@ -32,9 +32,9 @@ class Haproxy:
             self._process = subprocess.Popen(
                 command, pass_fds=[bound.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-        self._until_told()
+        self._wait_for_socket()
 
-    def _until_told(self) -> None:
+    def _wait_for_socket(self) -> None:
         while self._process.poll() is None:
             try:
                 self._say("show info")
@@ -43,7 +43,7 @@ class Haproxy:
             return
         raise AssertionError("HAProxy has ended")
 
-    def become(self, ports: Sequence[int]) -> None:
+    def set_ports(self, ports: Sequence[int]) -> None:
         for slot, port in self._slots.items():
             if port not in ports:
                 self._slots[slot] = 0

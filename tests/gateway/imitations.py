@@ -117,7 +117,7 @@ _WRITERS = {CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses}
 
 
 @contextmanager
-def imitated(server: Imitation) -> Iterator[tuple[str, list[str]]]:
+def serve_imitation(server: Imitation) -> Iterator[tuple[str, list[str]]]:
     """The address of a running imitation, and the protocols of the requests that it answered."""
 
     class Handler(_Handler):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from forked_commands import start_program
-from gateway.conftest import configuration, served
+from gateway.conftest import configuration, serve_config
 from gateway.provider import Provider
 from toolwire.gateway.features.mcp import server_connection
 from waits import PATIENCE
@@ -50,11 +50,11 @@ class Waiting:
         self._lines = connection.makefile("r")
         assert self._lines.readline().startswith("waits")
 
-    def gives(self, text: str) -> None:
+    def send_result(self, text: str) -> None:
         self._connection.sendall(f"{text}\n".encode())
-        self.over()
+        self.read_last_line()
 
-    def over(self) -> str:
+    def read_last_line(self) -> str:
         """What its last words were."""
         said = self._lines.readline().strip()
         self._lines.close()
@@ -89,7 +89,7 @@ def hold_timeouts(patch: pytest.MonkeyPatch, seconds: float) -> threading.Event:
     return over
 
 
-def equipped(
+def serve_with_mcp(
     folder: Path,
     provider: Provider,
     *,
@@ -112,8 +112,8 @@ def equipped(
 
 
 @contextmanager
-def equipping(folder: Path, text: str) -> Iterator[str]:
+def serve_config_text(folder: Path, text: str) -> Iterator[str]:
     file = folder / "toolwire.toml"
     file.write_text(text)
-    with served(file) as base:
+    with serve_config(file) as base:
         yield base

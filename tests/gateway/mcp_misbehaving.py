@@ -22,12 +22,12 @@ def answer(id: Any, result: dict[str, Any]) -> None:
     send({"id": id, "result": result})
 
 
-def noise() -> None:
+def write_noise() -> None:
     sys.stdout.buffer.write(b"Starting up...\n\xff\xfe\n{}\n[]\nnull\n" + b'{"jsonrpc":"2.0","id":77,"result":{}}\n')
     sys.stdout.flush()
 
 
-def asked(method: str, id: Any, params: dict[str, Any]) -> None:
+def answer_request(method: str, id: Any, params: dict[str, Any]) -> None:
     if method == "server/discover":
         if how == "upset":
             os._exit(1)
@@ -44,17 +44,17 @@ def asked(method: str, id: Any, params: dict[str, Any]) -> None:
         if how == "deaf":
             signal.pause()
     elif method == "tools/call":
-        called(id, params)
+        answer_call(id, params)
     else:
         send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
 
 
-def called(id: Any, params: dict[str, Any]) -> None:
+def answer_call(id: Any, params: dict[str, Any]) -> None:
     if how == "grows":
         tools.append(f"more_{len(tools)}")
         send({"method": "notifications/tools/list_changed"})
     elif how == "garbage":
-        noise()
+        write_noise()
     elif how == "floods":
         sys.stderr.write("x" * 79 + "\n" * 20_000)
         sys.stderr.write(("y" * 79 + "\n") * 20_000)
@@ -74,12 +74,12 @@ if how == "noted":
     with Path(sys.argv[2]).open("a") as pids:
         pids.write(f"{os.getpid()}\n")
 if how == "garbage":
-    noise()
+    write_noise()
 if how == "silent":
     signal.pause()
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message and "method" in message:
-        asked(message["method"], message["id"], message.get("params", {}))
+        answer_request(message["method"], message["id"], message.get("params", {}))
 while how == "stubborn":
     signal.pause()

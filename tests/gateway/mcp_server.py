@@ -52,7 +52,7 @@ def text(words: str, **more: Any) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=words)], **more)
 
 
-async def listed(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+async def list_tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     """Three pages."""
     names = [*TOOLS, *added]
     page = int(params.cursor) if params and params.cursor else 0
@@ -69,7 +69,7 @@ async def listed(ctx: Any, params: types.PaginatedRequestParams | None) -> types
     return types.ListToolsResult(tools=tools, next_cursor=str(page + 1) if page < 2 else None)
 
 
-async def waiting() -> str:
+async def wait_for_control() -> str:
     """Tell the test that it waits, then what becomes of it."""
     host, _, port = os.environ["MCP_CONTROL"].rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -83,12 +83,12 @@ async def waiting() -> str:
         writer.close()
 
 
-async def called(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     given = params.arguments or {}
     if params.name in PLAIN:
         return PLAIN[params.name](given)
     if params.name == "slow":
-        return text(await waiting())
+        return text(await wait_for_control())
     if params.name == "change":
         added.append(f"added_{len(added)}")
         await bus.publish(ToolsListChanged())
@@ -96,26 +96,26 @@ async def called(ctx: Any, params: types.CallToolRequestParams) -> types.CallToo
     return text(f"called {params.name}")
 
 
-def refused(given: dict[str, Any]) -> types.CallToolResult:
+def refuse_call(given: dict[str, Any]) -> types.CallToolResult:
     raise ValueError("no such thing")
 
 
-def crashed(given: dict[str, Any]) -> types.CallToolResult:
+def crash_server(given: dict[str, Any]) -> types.CallToolResult:
     sys.stderr.write("out of memory, goodbye\n")
     sys.stderr.flush()
     os._exit(3)
 
 
-def summed(given: dict[str, Any]) -> types.CallToolResult:
+def add_numbers(given: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(content=[], structured_content={"sum": given["a"] + given["b"]})
 
 
-def drawn(given: dict[str, Any]) -> types.CallToolResult:
+def return_image(given: dict[str, Any]) -> types.CallToolResult:
     picture = types.ImageContent(data=PIXEL, mime_type="image/png")
     return types.CallToolResult(content=[types.TextContent(text="a dot"), picture])
 
 
-def heard(given: dict[str, Any]) -> types.CallToolResult:
+def return_audio(given: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(content=[types.AudioContent(data="UklGRg==", mime_type="audio/wav")])
 
 
@@ -131,13 +131,13 @@ def resources() -> list[types.ContentBlock]:
 
 PLAIN: dict[str, Callable[[dict[str, Any]], types.CallToolResult]] = {
     "echo": lambda given: text(given["text"]),
-    "add": summed,
-    "image": drawn,
-    "audio": heard,
+    "add": add_numbers,
+    "image": return_image,
+    "audio": return_audio,
     "resources": lambda _: types.CallToolResult(content=resources()),
     "fail": lambda _: text("the disk is full", is_error=True),
-    "refuse": refused,
-    "crash": crashed,
+    "refuse": refuse_call,
+    "crash": crash_server,
     "secret": lambda _: text(os.environ.get("MCP_TOKEN", "none")),
     "mixed": lambda _: text("three", structured_content={"n": 3}),
     "told_twice": lambda _: text('{"n": 3}', structured_content={"n": 3}),
@@ -152,35 +152,35 @@ async def no_prompts(ctx: Any, params: types.PaginatedRequestParams | None) -> t
 server: Server[Any] = Server(
     "test-tools",
     version="1.2.3",
-    on_list_tools=listed,
-    on_call_tool=called,
+    on_list_tools=list_tools,
+    on_call_tool=call_tool,
     on_list_prompts=no_prompts,
     on_subscriptions_listen=ListenHandler(bus),
 )
 
 
-async def piped() -> None:
+async def serve_stdio() -> None:
     async with stdio_server() as (read, write):
         options = server.create_initialization_options(NotificationOptions(tools_changed=True))
         await server.run(read, write, options)
 
 
-def noted(app: Any) -> Any:
+def record_authorization(app: Any) -> Any:
     """Remember what the last request was authorised with."""
 
-    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+    async def call_app(scope: Any, receive: Any, send: Any) -> None:
         found = dict(scope.get("headers", ())).get(b"authorization", b"")
         headers[:] = [found.decode()] if found else []
         await app(scope, receive, send)
 
-    return wrapped
+    return call_app
 
 
 def over_http(port: int = 0) -> None:
     bound = socket.create_server(("127.0.0.1", port))
     sys.stdout.write(f"{bound.getsockname()[1]}\n")
     sys.stdout.flush()
-    app = noted(server.streamable_http_app())
+    app = record_authorization(server.streamable_http_app())
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[bound])
 
 
@@ -188,4 +188,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["http"]:
         over_http(int(sys.argv[2]) if sys.argv[2:] else 0)
     else:
-        anyio.run(piped)
+        anyio.run(serve_stdio)

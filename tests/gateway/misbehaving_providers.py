@@ -61,7 +61,7 @@ class Peer:
             self.writer.write(piece)
             await self.writer.drain()
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Until the client has hung up."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(65536):
@@ -123,19 +123,19 @@ async def client(**deadlines: float) -> AsyncIterator[UpstreamClient]:
         await made.close()
 
 
-async def asked(made: UpstreamClient, address: Address, body: bytes = b"{}") -> HttpResponse:
+async def send_post(made: UpstreamClient, address: Address, body: bytes = b"{}") -> HttpResponse:
     answer = await made.send_request(address, "POST", PATH, [("content-type", "application/json")], body)
     assert isinstance(answer, HttpResponse), answer
     return answer
 
 
-async def refused(made: UpstreamClient, address: Address, body: bytes = b"{}") -> TransportError:
+async def expect_transport_error(made: UpstreamClient, address: Address, body: bytes = b"{}") -> TransportError:
     fault = await made.send_request(address, "POST", PATH, [], body)
     assert isinstance(fault, TransportError), fault
     return fault
 
 
-async def drained(answer: HttpResponse) -> list[bytes | TransportError]:
+async def read_chunks(answer: HttpResponse) -> list[bytes | TransportError]:
     """All chunks up to the end or the fault, which stands last."""
     chunks: list[bytes | TransportError] = []
     while (chunk := await answer.read_chunk()) and not isinstance(chunk, TransportError):

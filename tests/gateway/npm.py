@@ -19,7 +19,7 @@ HERE = ROOT / "tests" / "js"
 OFFLINE = ("EAI_AGAIN", "ENOTFOUND", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT")
 
 
-def installed(config: pytest.Config, folder: Path = HERE) -> str:
+def install_packages(config: pytest.Config, folder: Path = HERE) -> str:
     """Node, with the packages of the lock file in this folder; installed at first use."""
     found, npm = shutil.which("node"), shutil.which("npm")
     if not found or not npm:

@@ -39,7 +39,7 @@ class GatewayInLoop:
         return self.wire.scene(protocol, *plays)
 
     async def ask(self, request: bytes, *, small: bool = False) -> RawConnection:
-        talk = self.made.talk(small=small)
+        talk = self.made.connect_client(small=small)
         await talk.send(request)
         return talk
 
@@ -61,8 +61,8 @@ async def gateway_in_loop(folder: Path, server: str = "") -> AsyncIterator[Gatew
         async with run_server(gateway.handle_request, gateway.admission) as made:
             try:
                 yield GatewayInLoop(gateway, made, wire)
-                made.shut()
-                await made.empty()
+                made.close_all()
+                await made.wait_until_empty()
             finally:
                 await gateway.close()
     assert not wire.faults

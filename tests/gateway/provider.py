@@ -500,7 +500,7 @@ class _Handler(BaseHTTPRequestHandler):
         if asked.stream and not step.whole:
             self._stream(_unreadable_frames(dialect.write_stream(body), says), asked, step, number)
         else:
-            self._send(200, _named(asked, encode_json(body), number), cut=step.breaks == "cut")
+            self._send(200, _number_id(asked, encode_json(body), number), cut=step.breaks == "cut")
 
     def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
         data = body.encode(errors=LONE_HALVES)
@@ -520,7 +520,7 @@ class _Handler(BaseHTTPRequestHandler):
             frames = frames[: len(frames) // 2]
         if step.breaks == "error":
             frames.append(_break_body(asked.protocol, asked.model, len(frames), step))
-        frames = [_named(asked, frame, name) for frame in frames]
+        frames = [_number_id(asked, frame, name) for frame in frames]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -567,7 +567,7 @@ def _compact_answer(number: str) -> dict[str, Any]:
     return {"output": [{"id": f"cmp_{number}", "type": "compaction", "encrypted_content": f"gAAAAAB{number}=="}]}
 
 
-def _named(asked: Received, text: str, number: str) -> str:
+def _number_id(asked: Received, text: str, number: str) -> str:
     """An answer, or a frame of it, with an id of its own."""
     same = SAME.get(asked.protocol)
     return text.replace(same, f"{same.partition('_')[0]}_{number}") if same else text

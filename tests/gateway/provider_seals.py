@@ -81,9 +81,9 @@ class SealChecker:
 
     def seals_sent(self, account: str, protocol: str, body: dict[str, Any]) -> list[str]:
         """The seals of this account in a request, in their order and as they were made."""
-        owed = {_same(protocol, seal): seal for seal in self.missing_seals(account, protocol)}
+        owed = {_normalize_seal(protocol, seal): seal for seal in self.missing_seals(account, protocol)}
         held = [seal for part in _HELD[protocol](body) if (seal := _seal(protocol, part))]
-        return [owed[key] for seal in held if (key := _same(protocol, seal)) in owed]
+        return [owed[key] for seal in held if (key := _normalize_seal(protocol, seal)) in owed]
 
     def reasoning_sent(self, account: str, protocol: str, body: dict[str, Any]) -> set[str]:
         """What others thought and this account is told in a field that nobody seals."""
@@ -102,7 +102,7 @@ class SealChecker:
         ]
 
 
-def _same(protocol: str, seal: str) -> object:
+def _normalize_seal(protocol: str, seal: str) -> object:
     return decode_seal(seal) if protocol == "gemini" else seal
 
 
@@ -191,8 +191,8 @@ def _thinking(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
             continue
         answer = answers[0]
         assert answer is not None
-        if not _is_said(_bare(blocks), _bare(answer.parts)):
-            yield f"messages.{index}: `thinking` or `redacted_thinking` blocks cannot be modified, {_bare(blocks)}"
+        if not _is_said(_strip_blocks(blocks), _strip_blocks(answer.parts)):
+            yield f"messages.{index}: `thinking` or `redacted_thinking` blocks cannot be modified, {_strip_blocks(blocks)}"
         elif json.dumps(_prefix(body, index)) != json.dumps(answer.prefix):
             yield (
                 f"messages.{index}: Invalid `signature` in `thinking` block. The block is bound to a different"
@@ -200,7 +200,7 @@ def _thinking(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
             )
 
 
-def _bare(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _strip_blocks(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in _without_cache_marks(block).items() if key != "id"} for block in blocks]
 
 
@@ -222,18 +222,20 @@ def _is_said(given: list[dict[str, Any]], made: list[dict[str, Any]]) -> bool:
 
 
 def _reasoning(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
-    led, needs = _led(mine)
+    led, needs = _index_reasoning(mine)
     given = [*body["input"], {}]
     seen: set[str] = set()
     for item, behind in pairwise(given):
         if item.get("type") == "reasoning":
-            yield from _thought(item, behind, led.get(item.get("encrypted_content") or ""))
+            yield from _check_reasoning(item, behind, led.get(item.get("encrypted_content") or ""))
             seen.add(item.get("id", ""))
         elif (wanted := needs.get(item.get("id", ""))) and wanted not in seen:
             yield f"Item '{item['id']}' was provided without its required 'reasoning' item: '{wanted}'."
 
 
-def _led(mine: list[SignedAnswer]) -> tuple[dict[str, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
+def _index_reasoning(
+    mine: list[SignedAnswer],
+) -> tuple[dict[str, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
     """Every thought with what it led to, by its seal, and the thought that an item needs, by its id."""
     led: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     needs: dict[str, str] = {}
@@ -248,7 +250,7 @@ def _led(mine: list[SignedAnswer]) -> tuple[dict[str, tuple[dict[str, Any], dict
     return led, needs
 
 
-def _thought(
+def _check_reasoning(
     item: dict[str, Any], behind: dict[str, Any], made: tuple[dict[str, Any], dict[str, Any]] | None
 ) -> Iterator[str]:
     if made is None:
@@ -256,12 +258,12 @@ def _thought(
         return
     if item.get("id") not in (None, made[0]["id"]) or item.get("summary") != made[0]["summary"]:
         yield f"Item '{item.get('id')}' is not what it was: {made[0]}"
-    was, is_now = _gist(made[1]), _gist(behind)
+    was, is_now = _summarize_item(made[1]), _summarize_item(behind)
     if is_now != was and not (isinstance(was, str) and isinstance(is_now, str) and is_now.endswith(was)):
         yield f"Item '{item.get('id')}' was provided without its required following item: {behind}"
 
 
-def _gist(item: dict[str, Any]) -> Any:
+def _summarize_item(item: dict[str, Any]) -> Any:
     if "role" in item:
         content = item["content"]
         return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

@@ -161,14 +161,14 @@ class RawProvider:
     def _serve(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as reader:
             try:
-                while self._one(connection, reader):
+                while self._answer_one(connection, reader):
                     pass
             except ConnectionError:
                 return
             except AssertionError as fault:
                 self.faults.append(fault)
 
-    def _one(self, connection: socket.socket, reader: Any) -> bool:
+    def _answer_one(self, connection: socket.socket, reader: Any) -> bool:
         if reader.peek(1)[:1] == b"\x16":  # somebody greets in TLS
             connection.sendall(answer(400, b"plain HTTP only", "text/plain"))
             return False
@@ -226,7 +226,7 @@ def body_of(protocol: str, says: ScriptedAnswer, model: str = "the-model") -> di
     return whole
 
 
-def whole(protocol: str, text: str = "Hello there.", **headers: str) -> bytes:
+def whole_answer(protocol: str, text: str = "Hello there.", **headers: str) -> bytes:
     return answer(200, encode_json(body_of(protocol, ScriptedAnswer(text))).encode(), **headers)
 
 
@@ -239,7 +239,7 @@ def stream_steps(protocol: str, text: str = "Hello there.") -> bytes:
 
 
 def play_script(protocol: str, stream: bool, text: str = "Hello there.") -> bytes:
-    return stream_steps(protocol, text) if stream else whole(protocol, text)
+    return stream_steps(protocol, text) if stream else whole_answer(protocol, text)
 
 
 CONTENT = {
@@ -250,7 +250,7 @@ CONTENT = {
 }
 
 
-def begun(protocol: str) -> list[bytes]:
+def opening_frames(protocol: str) -> list[bytes]:
     """The frames of a stream up to the first that holds some text."""
     every = frames(protocol, "Hello there, how are you today?")
     for number, frame in enumerate(every):
@@ -275,12 +275,12 @@ BUSY = {
 }
 
 
-def busy(protocol: str) -> bytes:
+def busy_answer(protocol: str) -> bytes:
     status, kind = BUSY[protocol]
     return answer(status, refusal(protocol, status, kind, "Too busy just now."))
 
 
-def failing(protocol: str) -> bytes:
+def error_frame(protocol: str) -> bytes:
     """The frame that says in a stream that it failed."""
     status, kind = BUSY[protocol]
     said = refusal(protocol, status, kind, "Too busy just now.")
@@ -352,13 +352,13 @@ def stage(folder: Path, server: str = "", more: str = "", forward: bool = False,
             lines.put(line)
 
     gateway = Gateway(live, Telemetry(live.current.server, log))
-    with closing(wire), (own if host == "own" else hosted)(gateway) as port:
+    with closing(wire), (run_own_server if host == "own" else run_uvicorn)(gateway) as port:
         yield Served(port, wire, gateway, lines)
     assert not wire.faults
 
 
 @contextmanager
-def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
+def run_own_server(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
     """The gateway's own server, in a thread."""
     with bound or socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         port = listening.getsockname()[1]
@@ -392,7 +392,7 @@ def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def hosted(app: Any, lifespan: Literal["on", "off"] = "on", ws: Any = "none") -> Iterator[int]:
+def run_uvicorn(app: Any, lifespan: Literal["on", "off"] = "on", ws: Any = "none") -> Iterator[int]:
     """Any application in a server of others, on a port of its own."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         config = uvicorn.Config(

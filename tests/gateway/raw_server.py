@@ -52,7 +52,7 @@ def line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
 
 
-def said(body: bytes, *more: bytes, status: int = 200) -> bytes:
+def echo_answer(body: bytes, *more: bytes, status: int = 200) -> bytes:
     """An answer as `echo` gives it, with headers of the server's own after it."""
     rows = (line(status), b"content-length: %d" % len(body), *more, b"", body)
     return b"\r\n".join(rows)
@@ -61,7 +61,7 @@ def said(body: bytes, *more: bytes, status: int = 200) -> bytes:
 CLOSE = b"connection: close"
 
 
-def refused(status: int, why: bytes) -> bytes:
+def refusal_answer(status: int, why: bytes) -> bytes:
     """A refusal of the server itself."""
     kind = b"content-type: text/plain; charset=utf-8"
     return b"\r\n".join((line(status), kind, b"content-length: %d" % len(why), CLOSE, b"", why))
@@ -89,18 +89,18 @@ class RawConnection:
         for piece in pieces:
             await self._loop.sock_sendall(self.socket, piece)
             if len(pieces) > 1:
-                await turn()
+                await run_loop_once()
 
-    async def until(self, enough: Callable[[bytes], bool]) -> bytes:
+    async def read_until(self, enough: Callable[[bytes], bool]) -> bytes:
         while not enough(self.got):
             data = await self._loop.sock_recv(self.socket, 65536)
             assert data, self.got
             self.got += data
         return self.got
 
-    async def answer(self, expected: bytes) -> None:
+    async def expect_answer(self, expected: bytes) -> None:
         """Exactly this comes next."""
-        got = await self.until(lambda got: len(got) >= len(expected) or not expected.startswith(got))
+        got = await self.read_until(lambda got: len(got) >= len(expected) or not expected.startswith(got))
         assert got == expected
         self.got = b""
 
@@ -109,16 +109,16 @@ class RawConnection:
         while count:
             count -= len(await self._loop.sock_recv(self.socket, count))
 
-    async def rest(self) -> bytes:
+    async def read_rest(self) -> bytes:
         """Everything until the server closes."""
         while data := await self._loop.sock_recv(self.socket, 65536):
             self.got += data
         return self.got
 
-    async def cut(self) -> bytes:
+    async def read_until_reset(self) -> bytes:
         """Everything until the connection breaks or closes."""
         try:
-            return await self.rest()
+            return await self.read_rest()
         except ConnectionError:
             return self.got
 
@@ -126,13 +126,13 @@ class RawConnection:
         self.socket.close()
 
 
-async def turn() -> None:
+async def run_loop_once() -> None:
     """What was sent has been seen after this: both ends are in one loop, and loopback is at once."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-async def become(true: Callable[[], object]) -> None:
+async def wait_until_true(true: Callable[[], object]) -> None:
     """Until this is so."""
     while not true():
         await asyncio.sleep(0)
@@ -148,46 +148,46 @@ class ServerUnderTest:
         self.noise: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _loop, context: self.noise.append(context))
         self.faults: list[BaseException] = []
-        self.server = HttpServer(handle, self._broken, admission)
+        self.server = HttpServer(handle, self._answer_error, admission)
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound.setblocking(False)
         self._talks: list[RawConnection] = []
         self.port: int = self.bound.getsockname()[1]
 
-    async def _broken(self, incoming: ClientRequest, error: BaseException) -> None:
+    async def _answer_error(self, incoming: ClientRequest, error: BaseException) -> None:
         self.faults.append(error)
         await incoming.start_response(500, {"content-length": "6"})
         await incoming.send_body(b"broken", more=False)
 
-    def talk(self, *, small: bool = False) -> RawConnection:
+    def connect_client(self, *, small: bool = False) -> RawConnection:
         made = RawConnection(self.port, small=small)
         self._talks.append(made)
         return made
 
-    def shut(self) -> None:
+    def close_all(self) -> None:
         for talk in self._talks:
             talk.leave()
 
-    async def connected(self) -> ClientConnection:
+    async def wait_for_connection(self) -> ClientConnection:
         """The server's side of the only connection."""
-        await become(lambda: self.server.connections)
+        await wait_until_true(lambda: self.server.connections)
         (connection,) = self.server.connections
         return connection
 
-    async def good(self) -> None:
+    async def check_new_client(self) -> None:
         """A new client is still served."""
-        talk = self.talk()
+        talk = self.connect_client()
         await talk.send(b"GET /good HTTP/1.1\r\n\r\n")
-        await talk.answer(said(b"GET /good "))
+        await talk.expect_answer(echo_answer(b"GET /good "))
         talk.leave()
 
-    async def empty(self) -> None:
-        await become(lambda: not self.server.connections and not self.server.tasks)
+    async def wait_until_empty(self) -> None:
+        await wait_until_true(lambda: not self.server.connections and not self.server.tasks)
 
-    async def faulty(self) -> list[str]:
+    async def take_faults(self) -> list[str]:
         """The faults that `broken` was told of, once everything is over."""
-        await self.empty()
+        await self.wait_until_empty()
         found, self.faults = self.faults, []
         return [f"{type(error).__name__}: {error}" for error in found]
 
@@ -201,12 +201,12 @@ async def run_server(
     await made.server.listen(made.bound, 128)
     try:
         yield made
-        made.shut()
-        await made.empty()
+        made.close_all()
+        await made.wait_until_empty()
     finally:
-        made.shut()
+        made.close_all()
         closing = asyncio.ensure_future(made.server.close(1))
-        await turn()
+        await run_loop_once()
         closing.cancel()
         await asyncio.wait((closing,))
     assert asyncio.all_tasks() == {asyncio.current_task()}

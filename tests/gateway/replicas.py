@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.balancer import Balancer
 from gateway.haproxy import Haproxy
-from gateway.process import Process, stopped
+from gateway.process import Process, close_process
 from gateway.raw_exchange import ask
 from waits import PATIENCE
 
@@ -26,9 +26,9 @@ class Member:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.port = process.port
-        self.name = maker(ask(self.port, "GET", "/v1/models").id)
+        self.name = member_of(ask(self.port, "GET", "/v1/models").id)
 
-    def again(self, request: bytes) -> int:
+    def resend_request(self, request: bytes) -> int:
         """The status of its answer to a request that it is sent byte for byte."""
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as line:
             line.sendall(request)
@@ -38,7 +38,7 @@ class Member:
             return answer.status
 
 
-def maker(id: str) -> str:
+def member_of(id: str) -> str:
     """The gateway that gave a request this id: every process has letters of its own, and counts behind them."""
     assert id.startswith("req_"), id
     return id[4:16]
@@ -62,16 +62,16 @@ class Replicas:
         """One more, and it is served from now on."""
         member = Member(Process(self.folder))
         self.members.append(member)
-        self.tell()
+        self.update_balancers()
         return member
 
-    def tell(self) -> None:
+    def update_balancers(self) -> None:
         """The balancer where all are."""
-        self.balancer.become([member.port for member in self.members])
+        self.balancer.set_ports([member.port for member in self.members])
 
-    def whole(self) -> None:
+    def restore_size(self) -> None:
         """Three again, and the balancer knows them."""
-        self.tell()
+        self.update_balancers()
         while len(self.members) < SIZE:
             self.start()
 
@@ -79,35 +79,35 @@ class Replicas:
         """As if the machine went: the balancer is not told, and finds out."""
         self.members.remove(member)
         member.process.signal(signal.SIGKILL)
-        stopped(member.process)
+        close_process(member.process)
 
     def drain(self, member: Member) -> None:
         """It gets no new requests, and is asked to stop."""
         self.members.remove(member)
         self._leaving.append(member)
-        self.tell()
+        self.update_balancers()
         member.process.signal(signal.SIGTERM)
 
-    def left(self, member: Member) -> int:
+    def wait_for_exit(self, member: Member) -> int:
         """How it ended."""
-        status = member.process.ended()
+        status = member.process.wait_for_exit()
         self._leaving.remove(member)
-        stopped(member.process)
+        close_process(member.process)
         return status
 
-    def named(self, id: str) -> Member:
+    def find_member(self, id: str) -> Member:
         """The gateway that gave a request this id."""
-        return next(member for member in self.members if member.name == maker(id))
+        return next(member for member in self.members if member.name == member_of(id))
 
-    def served(self, count: int) -> list[str]:
+    def list_servers(self, count: int) -> list[str]:
         """Who had the last so many requests, by our own balancer."""
-        return [maker(passed.id) for passed in self.ours.passed[-count:]]
+        return [member_of(passed.id) for passed in self.ours.passed[-count:]]
 
     def close(self) -> None:
         self.ours.close()
         for member in (*self.members, *self._leaving):
             member.process.signal(signal.SIGKILL)
-            stopped(member.process)
+            close_process(member.process)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def start_replicas(folder: Path, configuration: str) -> Iterator[Replicas]:
     (folder / "toolwire.toml").write_text(configuration)
     made = Replicas(folder)
     try:
-        made.whole()
+        made.restore_size()
         yield made
     finally:
         made.close()

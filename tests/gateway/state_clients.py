@@ -14,14 +14,14 @@ import openai
 import pytest
 
 from gateway.clients import CITY, KEY, TOOLS
-from gateway.conftest import MODELS, configuration, named, served
+from gateway.conftest import MODELS, configuration, provider_name, serve_config
 from gateway.provider import Provider, Received, Script
 from gateway.raw_exchange import RawAnswer, ask
 from toolwire.gateway.features.responses import background
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
-MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}
+MODEL = {protocol: f"m-{provider_name(protocol)}" for protocol in MODELS}
 REASONING_MODELS = {**MODEL, "openai-chat": "chat/deepseek-reasoner"}
 """Models that get their reasoning back."""
 OTHER_PROTOCOLS = ("openai-chat", "anthropic", "gemini")
@@ -127,7 +127,7 @@ def gateway_with_store(
         digest = hashlib.sha256(key.encode()).hexdigest()
         lines.append(f'[[server.keys]]\nname = "{key}"\nsha256 = "{digest}"')
     file.write_text("\n".join(lines) + "\n")
-    with pytest.MonkeyPatch.context() as patch, served(file) as base:
+    with pytest.MonkeyPatch.context() as patch, serve_config(file) as base:
         patch.setattr(background, "RENEWALS_PER_LEASE", PATIENCE)  # every second
         yield base
 

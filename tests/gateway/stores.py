@@ -56,7 +56,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def opened(
+async def open_store(
     backend: str, folder: Path, *, keys: tuple[str, ...] = (), **settings: Unpack[Settings]
 ) -> AsyncIterator[Store]:
     """A store of this kind, closed at the end."""

@@ -27,19 +27,19 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
     body_of,
     call,
     error_of,
     frames,
     open_call,
+    opening_frames,
     path_of,
     play_script,
     refusal,
     request_of,
     stage,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -97,7 +97,7 @@ def _asked(served: Served, client: str, model: str, headers: Mapping[str, str], 
 @pytest.mark.parametrize("way", SHOWN)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str) -> None:
-    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
     headers, query = SHOWN[way](CLIENT_KEY)
     got = _asked(keyed, client, scene.model, headers, query)
     assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
@@ -116,7 +116,7 @@ def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str
 )
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_wrong_key_or_none_is_refused(keyed: Served, client: str, headers: dict[str, str]) -> None:
-    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
     got = _asked(keyed, client, scene.model, headers)
     assert got.status == 401
     error = error_of(client, got)
@@ -155,7 +155,7 @@ def test_a_gateway_proves_that_it_knows_a_key_without_being_sent_it(keyed: Serve
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_key_has_its_models(keyed: Served, client: str) -> None:
     headers = {"authorization": f"Bearer {NARROW_KEY}"}
-    scene = keyed.scene("anthropic", whole("anthropic"))
+    scene = keyed.scene("anthropic", whole_answer("anthropic"))
     assert _asked(keyed, client, scene.model, headers).status == 200
     for model in ("large", "chat/gpt-4.1", "nonesuch", "gemini/x", "loopback"):
         got = _asked(keyed, client, model, headers)
@@ -175,7 +175,7 @@ def test_a_key_sees_its_models_only(keyed: Served) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 def test_a_second_name_cannot_be_smuggled_in(keyed: Served, path: str) -> None:
-    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
     keyed.wire._scenes[b"s950x"] = scene
     body = b'{"model":"gpt-4.1-mini","messages":[{"role":"user","content":"Hi"}],"m\\u006fdel":"large","model":"small"}'
     got = ask(keyed.port, "POST", path, body, {"authorization": f"Bearer {NARROW_KEY}"})
@@ -306,7 +306,7 @@ def _again(line: RawConnection, model: str, key: str) -> int:
 
 def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> None:
     with stage(tmp_path, f"retries = 0\ncooldown_after = 100000\n{KEYS}") as served:
-        scene = served.scene("openai-chat", whole("openai-chat"))
+        scene = served.scene("openai-chat", whole_answer("openai-chat"))
         file, line = tmp_path / "toolwire.toml", RawConnection(served.port)
         before = file.read_text()
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
@@ -354,7 +354,7 @@ def test_a_clients_own_credential_goes_through(forwarding: Served, client: str, 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_without_a_credential_of_its_own_a_client_is_told(forwarding: Served, client: str) -> None:
-    scene = forwarding.scene("openai-chat", whole("openai-chat"))
+    scene = forwarding.scene("openai-chat", whole_answer("openai-chat"))
     got = call(forwarding, client, scene.model, False)
     assert got.status == 401
     assert "`chat`" in error_of(client, got)["message"]
@@ -362,7 +362,7 @@ def test_without_a_credential_of_its_own_a_client_is_told(forwarding: Served, cl
 
 
 def test_a_persons_token_is_shown_the_other_way(forwarding: Served) -> None:
-    scene = forwarding.scene("anthropic", whole("anthropic"))
+    scene = forwarding.scene("anthropic", whole_answer("anthropic"))
     call(forwarding, "anthropic", scene.model, False, {"authorization": "Bearer sk-ant-oat01-mine"})
     sent = scene.asked[0].headers
     assert sent["authorization"] == "Bearer sk-ant-oat01-mine"
@@ -384,7 +384,7 @@ def test_other_paths_get_the_clients_credential_too(forwarding: Served) -> None:
 
 def test_both_keys_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("both"), f"retries = 0\ncooldown_after = 9999\n{KEYS}", forward=True) as served:
-        scene = served.scene("anthropic", whole("anthropic"))
+        scene = served.scene("anthropic", whole_answer("anthropic"))
         headers = {"x-toolwire-key": CLIENT_KEY, "authorization": "Bearer sk-my-own"}
         assert call(served, "openai-chat", scene.model, False, headers).status == 200
         sent = scene.asked[0].headers
@@ -414,7 +414,7 @@ def test_an_id_goes_through_and_through(open_: Served, client: str, provider: st
 
 @pytest.mark.parametrize("given", ["", "with space", "x" * 500, "säge", "<script>"])
 def test_an_indecent_id_is_replaced(open_: Served, given: str) -> None:
-    scene = open_.scene("anthropic", whole("anthropic"))
+    scene = open_.scene("anthropic", whole_answer("anthropic"))
     got = ask(
         open_.port,
         "POST",
@@ -445,7 +445,7 @@ def test_a_key_that_a_provider_repeats_is_not_shown(
         "escaped": answer(401, body.replace(PROVIDER_KEY.encode(), escapes.encode())),
         "html": answer(403, said.encode(), "text/html"),
         "stream": write_chunked(frame),
-        "mid-stream": write_chunked(*begun(provider), frame),
+        "mid-stream": write_chunked(*opening_frames(provider), frame),
         "header": answer(
             401,
             refusal(provider, 401, "authentication_error", "No."),
@@ -469,7 +469,7 @@ def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, pro
     body = refusal(provider, 401, "authentication_error", f"the key {PROVIDER_KEY} is wrong")
 
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
         peer.chunk((b"event: error\n" if provider == "anthropic" else b"") + b"data: " + body + b"\n\n", b"")
 
@@ -597,7 +597,7 @@ def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFac
                 refused = answer(
                     500, refusal(provider, 500, "api_error", f"{PROVIDER_KEY} {CLIENT_KEY}"), retry_after="0"
                 )
-                scene = served.scene(provider, refused, whole(provider))
+                scene = served.scene(provider, refused, whole_answer(provider))
                 for client in CLIENTS:
                     seen.append(_asked(served, client, scene.model, headers, query))
         seen.append(ask(served.port, "GET", "/metrics", headers={"x-api-key": CLIENT_KEY}))

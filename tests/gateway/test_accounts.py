@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.clients import CLIENTS as CONVERSATIONS
 from gateway.clients import TOOLS, Result, Task, close_all
-from gateway.conftest import served as serve
+from gateway.conftest import serve_config as serve
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     CLIENTS,

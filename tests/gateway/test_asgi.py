@@ -22,18 +22,18 @@ from gateway.raw_exchange import (
     RawProvider,
     ScriptedConnection,
     ask,
-    begun,
     configuration,
     error_of,
-    hosted,
     is_complete,
     is_failure,
-    own,
+    opening_frames,
     path_of,
     play_script,
     request_of,
+    run_own_server,
+    run_uvicorn,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire.gateway import Gateway, app
@@ -70,7 +70,7 @@ def mounted(
     wire = RawProvider(keeps_alive=False)
     file = tmp_path_factory.mktemp("mounted") / "toolwire.toml"
     file.write_text(configuration(wire, 'log_format = "none"'))
-    with hosted(Parent(app(file), request.param), "off") as port:
+    with run_uvicorn(Parent(app(file), request.param), "off") as port:
         yield port, wire
     wire.close()
 
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_is_noticed_there_too(mounted: tuple[int, RawProvid
 
 def test_a_cut_stream_is_a_failure_there_too(mounted: tuple[int, RawProvider]) -> None:
     port, wire = mounted
-    scene = wire.scene("anthropic", lambda peer: peer.send(write_chunked(*begun("anthropic"), end=False)))
+    scene = wire.scene("anthropic", lambda peer: peer.send(write_chunked(*opening_frames("anthropic"), end=False)))
     body = encode_json(request_of("openai-responses", scene.model, True)).encode()
     got = ask(port, "POST", "/llm/v1/responses", body)
     assert is_failure("openai-responses", got.frames)
@@ -138,7 +138,7 @@ def test_a_download_that_is_cut_has_no_end_there_too(mounted: tuple[int, RawProv
 
 def test_a_configuration_can_be_given_as_a_value() -> None:
     config = load_config(None, {})
-    with hosted(app(config), "off") as port:
+    with run_uvicorn(app(config), "off") as port:
         body = encode_json(request_of("anthropic", "loopback", False)).encode()
         assert ask(port, "POST", "/v1/messages", body).status == 200
 
@@ -216,7 +216,7 @@ def test_a_gateway_that_calls_itself_says_so(tmp_path: Path, many: int, protocol
         ports = [bound.getsockname()[1] for bound in sockets]
         gateways = [_gateway(tmp_path, f"g{number}", ports[(number + 1) % many]) for number in range(many)]
         for gateway, bound in zip(gateways, sockets, strict=True):
-            stack.enter_context(own(gateway, bound))
+            stack.enter_context(run_own_server(gateway, bound))
         for client in ("openai-chat", "anthropic", "gemini"):
             before = sum(gateway.asked for gateway in gateways)
             body = encode_json(request_of(client, f"round-{protocol}", stream)).encode()
@@ -231,8 +231,8 @@ def test_two_gateways_in_a_row_are_fine(tmp_path: Path) -> None:
     wire = RawProvider()
     behind = tmp_path / "behind.toml"
     behind.write_text(configuration(wire, 'log_format = "none"', '[models."round-*"]\nprovider = "chat"\n'))
-    with own(app(behind)) as port, own(_gateway(tmp_path, "front", port)) as front:
-        scene = wire.scene("openai-chat", whole("openai-chat"))
+    with run_own_server(app(behind)) as port, run_own_server(_gateway(tmp_path, "front", port)) as front:
+        scene = wire.scene("openai-chat", whole_answer("openai-chat"))
         name = f"anthropic-next/round-{scene.mark}"
         wire._scenes[scene.mark.encode()] = scene
         body = encode_json(request_of("gemini", name, False)).encode()

@@ -19,7 +19,7 @@ from gateway.raw_exchange import (
     request_of,
     stage,
     text_of,
-    whole,
+    whole_answer,
 )
 from toolwire_conformance.peers.peer import encode_json
 
@@ -51,7 +51,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("encoding", PACKED)
 @pytest.mark.parametrize(("client", "provider"), [("openai-responses", "openai-responses"), ("anthropic", "gemini")])
 def test_packed_requests_are_read(served: Served, client: str, provider: str, encoding: str) -> None:
-    scene = served.scene(provider, whole(provider))
+    scene = served.scene(provider, whole_answer(provider))
     body = encode_json(request_of(client, scene.model, False)).encode()
     got = ask(served.port, "POST", path_of(client, "", False), PACKED[encoding](body), {"content-encoding": encoding})
     assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
@@ -59,7 +59,7 @@ def test_packed_requests_are_read(served: Served, client: str, provider: str, en
 
 
 def test_packed_bodies_of_other_paths_arrive_unpacked(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     body = b'{"model":"%b"}' % scene.name.encode()
     got = ask(served.port, "POST", "/v1/embeddings", gzip.compress(body), {"content-encoding": "gzip"})
     assert got.status == 200
@@ -119,7 +119,7 @@ def test_a_request_in_chunks_that_is_too_large(served: Served) -> None:
 
 
 def test_a_request_in_chunks(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     body = encode_json(request_of("anthropic", scene.model, False)).encode()
     line = RawConnection(served.port)
     line.connection.request("POST", "/v1/messages", iter([body[:7], body[7:]]), {}, encode_chunked=True)

@@ -16,13 +16,13 @@ from gateway.raw_exchange import (
     ScriptedConnection,
     Served,
     answer,
-    begun,
     body_of,
-    busy,
+    busy_answer,
     call,
-    failing,
+    error_frame,
     frames,
     open_call,
+    opening_frames,
     play_script,
     stage,
     write_chunked,
@@ -103,7 +103,7 @@ def test_one_call(served: Served, records: list[ExchangeRecord], client: str, pr
 def test_a_refusal_uses_nothing_and_the_fallback_is_another_call(
     served: Served, records: list[ExchangeRecord], stream: bool
 ) -> None:
-    first = served.scene("openai-chat", busy("openai-chat"))
+    first = served.scene("openai-chat", busy_answer("openai-chat"))
     second = served.scene("anthropic", play_script("anthropic", stream))
     served.wire._scenes |= {b"s901x": first, b"s902x": second}
     line = served.line(call(served, "openai-chat", "pair", stream).id)
@@ -116,7 +116,7 @@ def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
     """Anthropic says the input when a stream starts. The fallback gives the answer."""
     first = served.scene("openai-chat", play_script("openai-chat", True))
     start = frames("anthropic")[:1]
-    second = served.scene("anthropic", write_chunked(*start, failing("anthropic")))
+    second = served.scene("anthropic", write_chunked(*start, error_frame("anthropic")))
     served.wire._scenes |= {b"s903x": second, b"s904x": first}
     got = call(served, "openai-chat", "anthropic/x-s903x", True)
     record = ended(served, records, served.line(got.id))
@@ -128,7 +128,7 @@ def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
 def test_a_stream_that_is_cut_is_estimated(
     served: Served, records: list[ExchangeRecord], client: str, provider: str
 ) -> None:
-    scene = served.scene(provider, write_chunked(*begun(provider), end=False) + b"x")
+    scene = served.scene(provider, write_chunked(*opening_frames(provider), end=False) + b"x")
     got = call(served, client, scene.model, True)
     ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))
     assert is_estimated
@@ -140,7 +140,7 @@ def test_a_stream_that_is_cut_is_estimated(
 def test_a_client_that_leaves_is_counted(served: Served, records: list[ExchangeRecord]) -> None:
     def play(peer: ScriptedConnection) -> None:
         peer.send(STREAM_HEAD)
-        peer.chunk(*begun("openai-chat"))
+        peer.chunk(*opening_frames("openai-chat"))
         peer.wait_for_close()
 
     scene = served.scene("openai-chat", play)
@@ -185,7 +185,7 @@ def test_a_large_request_is_estimated_in_a_thread(
         return estimate_request_tokens(codec, body)
 
     monkeypatch.setattr(attempt, "estimate_request_tokens", estimate)
-    scene = served.scene("openai-chat", write_chunked(*begun("openai-chat"), end=False) + b"x")
+    scene = served.scene("openai-chat", write_chunked(*opening_frames("openai-chat"), end=False) + b"x")
     turns = [{"role": "user", "content": ("a" * 4095 + " ") * 64}]
     got = call(served, "openai-chat", scene.model, True, messages=turns)
     ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))

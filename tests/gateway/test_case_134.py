@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.conftest import configuration, served
+from gateway.conftest import configuration, serve_config
 from gateway.provider import Provider, ScriptedAnswer
 from gateway.raw_exchange import ask
 
@@ -20,7 +20,7 @@ def test_the_operators_choice_of_tools_goes_out_and_the_rest_is_named(provider: 
     file.write_text(configuration(provider.url) + RULE)
     talk = provider.script(ScriptedAnswer("Done."))
     body = {"model": "m-chat", "max_tokens": 99, "messages": [{"role": "user", "content": talk.mark}], "tools": TOOLS}
-    with served(file) as url:
+    with serve_config(file) as url:
         got = ask(urlsplit(url).port or 0, "POST", "/v1/messages", json.dumps(body).encode())
     assert got.status == 200
     sent = [tool["function"]["name"] for tool in talk.asked[0].body["tools"]]

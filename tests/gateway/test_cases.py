@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conftest import named, served
+from gateway.conftest import provider_name, serve_config
 from gateway.provider import PROTOCOLS
 from toolwire_conformance.case import Case, make_grid_cases, read_cases
 from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, play_case
@@ -51,7 +51,7 @@ class Through:
     def route(self, client: str, provider: str, model: str) -> Route:
         if self.reserved:
             return Route("reserved")
-        return Route(f"{self.quirk}-{named(provider)}/{model or 'model'}")
+        return Route(f"{self.quirk}-{provider_name(provider)}/{model or 'model'}")
 
     def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
         return self._ways[self.kept].send_call(asked, answer)
@@ -63,7 +63,7 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
     url = stage.origin
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"']
     for protocol in PROTOCOLS:
-        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"')
+        lines.append(f'[providers.p-{provider_name(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"')
     for quirk in QUIRKS.values():
         lines.append(f'[providers.{quirk}-chat]\nprotocols = ["openai-chat"]\nbase_url = "{url}"\nquirks = ["{quirk}"]')
     lines.append('[models.reserved]\nprovider = "p-anthropic"\nmodel = "claude-haiku-4-5"\nfallbacks = ["reserve"]')
@@ -72,7 +72,7 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
     files = folder / "toolwire.toml", folder / "stateless.toml"
     files[0].write_text("\n".join(lines))
     files[1].write_text("\n".join([*lines, '[store]\nurl = "none"']))
-    with served(files[0]) as keeping, served(files[1]) as stateless:
+    with serve_config(files[0]) as keeping, serve_config(files[1]) as stateless:
         yield Through(stage, keeping, stateless)
     stage.close()
     assert stage.unexpected_calls == []

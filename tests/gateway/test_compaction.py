@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.conftest import only
+from gateway.conftest import only_where
 from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Script, ScriptedAnswer, Step
-from gateway.raw_exchange import Served, answer, ask, stage, stream_steps, whole
+from gateway.raw_exchange import Served, answer, ask, stage, stream_steps, whole_answer
 from gateway.state_clients import (
     FUNCTIONS,
     MODEL,
@@ -293,7 +293,7 @@ def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, 
     """vLLM and others speak Responses without this endpoint."""
     scene = served.scene(
         "openai-responses",
-        answer(status, b'{"detail":"Not Found"}'), whole("openai-responses", SUMMARY), whole("openai-responses"),
+        answer(status, b'{"detail":"Not Found"}'), whole_answer("openai-responses", SUMMARY), whole_answer("openai-responses"),
     )  # fmt: skip
     got = sent(served, scene.model)
     assert got.status == 200, got.data
@@ -307,14 +307,16 @@ def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, 
     assert "compaction" not in {item.get("type") for item in told}
 
 
-@only(lambda stream, ours: not ours or stream)
+@only_where(lambda stream, ours: not ours or stream)
 @STREAMS
 @pytest.mark.parametrize("ours", [False, True], ids=["its own", "ours"])
 def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, ours: bool) -> None:
     """Unless the conversation contains an envelope, which only the gateway reads."""
-    play = stream_steps("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
+    play = (
+        stream_steps("openai-responses", SUMMARY) if stream and not ours else whole_answer("openai-responses", SUMMARY)
+    )
     if ours:
-        made = served.scene("openai-chat", whole("openai-chat", "Before that."))
+        made = served.scene("openai-chat", whole_answer("openai-chat", "Before that."))
         window = sent(served, made.model).json()["output"]
     else:
         window = [{"role": "user", "content": "Hi"}]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENTS,
@@ -353,13 +353,13 @@ def test_a_running_stream_grows_in_the_live_events(served: Served) -> None:
 
 
 def test_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         watching = RawConnection(process.port)
         watching.send("GET", API + "events")
         watching.start()
         assert events_until(watching, "hello")
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         watching.disconnect()
 
 
@@ -681,7 +681,7 @@ def test_bad_bodies_of_the_page_are_refused(served: Served) -> None:
 
 def test_all_workers_are_shown(tmp_path: Path) -> None:
     (tmp_path / "console.toml").write_text(f'[console]\nsha256 = "{hashed(KEY)}"\n')
-    with serving(tmp_path, "--workers", "3", "--config", str(tmp_path / "console.toml")) as process:
+    with run_gateway(tmp_path, "--workers", "3", "--config", str(tmp_path / "console.toml")) as process:
         port = process.port
         session = log_in(port)
         body = encode_json({"model": "loopback", "messages": [{"role": "user", "content": "Hi"}]}).encode()

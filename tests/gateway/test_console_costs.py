@@ -20,11 +20,11 @@ from gateway.raw_exchange import (
     ask,
     body_of,
     call,
-    failing,
+    error_frame,
     frames,
     play_script,
     stage,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire.core.ir import Usage
@@ -96,7 +96,7 @@ def test_an_exchange_has_its_cost_by_our_prices_and_by_the_providers_own(served:
 
 
 def test_an_unknown_price_is_unknown_and_the_embedded_model_is_free(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"), model="nobody-knows")
+    scene = served.scene("openai-chat", whole_answer("openai-chat"), model="nobody-knows")
     unknown = {"cost_usd": None, "unpriced_calls": 1, "reported_cost_usd": None}
     assert detail_of(served, call(served, "anthropic", scene.model, False))["row"]["cost"] == unknown
     free = {"cost_usd": 0, "unpriced_calls": 0, "reported_cost_usd": None}
@@ -105,7 +105,7 @@ def test_an_unknown_price_is_unknown_and_the_embedded_model_is_free(served: Serv
 
 def test_every_call_of_an_exchange_has_its_own_cost(served: Served) -> None:
     """Anthropic counts the input before its stream fails; the price of the fallback is not known."""
-    first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], failing("anthropic")))
+    first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], error_frame("anthropic")))
     second = served.scene("openai-chat", play_script("openai-chat", True))
     served.wire._scenes |= {b"s901x": first, b"s902x": second}
     found = detail_of(served, call(served, "openai-chat", "pair", True))
@@ -180,7 +180,7 @@ BREAKS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", BREAKS)
 def test_no_part_of_a_key_is_shown_where_a_prefix_broke(served: Served, case: str) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     turns = [{"role": "user", "content": "Hello"}]
     for system in BREAKS[case]:
         headers = {"x-claude-code-session-id": scene.mark}

@@ -17,9 +17,9 @@ import pytest
 from gateway.clients import PNG
 from gateway.conftest import configuration as provider_configuration
 from gateway.exchange_records import make_record
-from gateway.mcp_gateway import equipped, equipping
+from gateway.mcp_gateway import serve_config_text, serve_with_mcp
 from gateway.postgres import schema_of, server
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import KEYS, Provider, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     PROVIDER_KEY,
@@ -31,12 +31,12 @@ from gateway.raw_exchange import (
     answer,
     ask,
     body_of,
-    busy,
+    busy_answer,
     call,
     configuration,
     play_script,
     stage,
-    whole,
+    whole_answer,
 )
 from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Origin, Usage
@@ -112,7 +112,7 @@ def test_log_and_header_say_the_cost(served: Served, client: str, provider: str,
 
 
 def test_an_unknown_price_is_unknown_not_zero(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"), model="nobody-knows-it")
+    scene = served.scene("openai-chat", whole_answer("openai-chat"), model="nobody-knows-it")
     got = call(served, "openai-chat", scene.model, False)
     line = log_line(served, got.id)
     assert "cost_usd" not in line
@@ -157,7 +157,7 @@ def test_reported_costs_that_cannot_be_are_left_out(value: object, expected: str
 
 
 def test_metrics(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"), model="priced")
+    scene = served.scene("anthropic", whole_answer("anthropic"), model="priced")
     log_line(served, call(served, "anthropic", scene.model, False).id)
     text = ask(served.port, "GET", "/metrics").data.decode()
     row = f'toolwire_cost_usd_total{{provider="anthropic",model="{scene.name}",key=""}} '
@@ -191,8 +191,8 @@ def test_every_call_is_in_the_ledger_when_the_gateway_has_stopped(tmp_path: Path
     headers = {"user-agent": "claude-cli/2.1.0", "x-claude-code-session-id": "one", "x-claude-code-agent-id": "sub"}
     with stage(tmp_path, 'log_format = "json"\n', more) as served:
         empty = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "choices": []}
-        first = served.scene("openai-chat", busy("openai-chat"), answer(200, encode_json(empty).encode()))
-        second = served.scene("anthropic", whole("anthropic"))
+        first = served.scene("openai-chat", busy_answer("openai-chat"), answer(200, encode_json(empty).encode()))
+        second = served.scene("anthropic", whole_answer("anthropic"))
         served.wire._scenes |= {b"s901x": first, b"s902x": second}
         for _ in range(2):
             got = call(served, "openai-chat", "pair", False, headers)
@@ -216,7 +216,7 @@ def test_without_a_store_or_without_costs_there_is_no_ledger(tmp_path: Path) -> 
     ):
         (tmp_path / str(number)).mkdir()
         with stage(tmp_path / str(number), 'log_format = "json"\n', more + PRICES) as served:
-            scene = served.scene("openai-chat", whole("openai-chat"), model="priced")
+            scene = served.scene("openai-chat", whole_answer("openai-chat"), model="priced")
             line = log_line(served, call(served, "openai-chat", scene.model, False).id)
             assert ("cost_usd" in line) == (number == 0)
             assert served.gateway._telemetry.choose_sinks(make_record()).calls is None
@@ -227,7 +227,7 @@ def test_a_store_that_is_down_stops_no_answer_and_loses_nothing_silently(tmp_pat
     (tmp_path / "not-a-folder").write_text("")
     more = f'[store]\nurl = "sqlite://{tmp_path}/not-a-folder/store.db"\n{PRICES}'
     with stage(tmp_path, 'log_format = "json"\n', more) as served:
-        scene = served.scene("openai-chat", whole("openai-chat"), model="priced")
+        scene = served.scene("openai-chat", whole_answer("openai-chat"), model="priced")
         for _ in range(3):
             got = call(served, "openai-chat", scene.model, False)
             assert log_line(served, got.id)["cost_usd"] == expected_cost("openai-chat")
@@ -239,12 +239,12 @@ def test_a_store_that_is_down_stops_no_answer_and_loses_nothing_silently(tmp_pat
 def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> None:
     """Two gateways, one of them with two workers. One is killed: what it has written is not lost, and nothing is there
     twice. The other one stops: it writes what waits."""
-    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().fresh(schema_of(tmp_path))
+    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().create_schema(schema_of(tmp_path))
     wire = RawProvider()
     (tmp_path / "toolwire.toml").write_text(configuration(wire, "", f'[store]\nurl = "{url}"\n{PRICES}'))
-    scene = wire.scene("openai-chat", whole("openai-chat"), model="priced")
+    scene = wire.scene("openai-chat", whole_answer("openai-chat"), model="priced")
     body = encode_json({"model": scene.model, "messages": [{"role": "user", "content": "Hi"}]}).encode()
-    with serving(tmp_path) as killed, serving(tmp_path, "--workers", "2") as other:
+    with run_gateway(tmp_path) as killed, run_gateway(tmp_path, "--workers", "2") as other:
         for _ in range(4):
             assert ask(killed.port, "POST", "/v1/chat/completions", body).status == 200
         wait_until(lambda: (found := read_total(url)).calls == 4 and not found.unknown_calls)
@@ -252,7 +252,7 @@ def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> 
         for _ in range(6):
             assert ask(other.port, "POST", "/v1/chat/completions", body).status == 200
         other.signal(signal.SIGTERM)
-        assert other.ended() == 0
+        assert other.wait_for_exit() == 0
     wire.close()
     found = read_total(url)
     assert (found.calls, found.unpriced_calls) == (10, 0)
@@ -262,7 +262,7 @@ def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_a_gateway_that_is_killed_leaves_its_running_calls_in_the_ledger(tmp_path: Path, backend: str) -> None:
     """Nobody knows what they have used; they are not forgotten. What has ended is there, and nothing twice."""
-    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().fresh(schema_of(tmp_path))
+    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().create_schema(schema_of(tmp_path))
 
     def wait(peer: ScriptedConnection) -> None:
         peer.wait_for_release()
@@ -273,10 +273,10 @@ def test_a_gateway_that_is_killed_leaves_its_running_calls_in_the_ledger(tmp_pat
 
     with closing(RawProvider()) as wire, ExitStack() as connections:
         (tmp_path / "toolwire.toml").write_text(configuration(wire, "retries = 0", f'[store]\nurl = "{url}"\n{PRICES}'))
-        quick = wire.scene("openai-chat", whole("openai-chat"), model="priced")
+        quick = wire.scene("openai-chat", whole_answer("openai-chat"), model="priced")
         held = wire.scene("openai-chat", wait, model="priced-held")
         failed = wire.scene("openai-chat", refuse, model="priced-failed")
-        with serving(tmp_path) as process:
+        with run_gateway(tmp_path) as process:
 
             def send(model: str) -> RawConnection:
                 connection = RawConnection(process.port)
@@ -293,7 +293,7 @@ def test_a_gateway_that_is_killed_leaves_its_running_calls_in_the_ledger(tmp_pat
             assert last.start().status == 500
             wait_until(lambda: (found := read_total(url)).calls == 7 and found.unknown_calls == 3)
             process.signal(signal.SIGKILL)
-            process.ended()
+            process.wait_for_exit()
         held.go.set()
         found = read_total(url)
         assert (found.calls, found.unknown_calls, found.unpriced_calls) == (4 + len(running), 3, 3)
@@ -303,7 +303,7 @@ def test_a_gateway_that_is_killed_leaves_its_running_calls_in_the_ledger(tmp_pat
 def test_secrets_are_not_in_the_ledger(tmp_path: Path) -> None:
     more = f'[store]\nurl = "sqlite://{tmp_path}/store.db"\n'
     with stage(tmp_path, 'log_format = "json"\n', more) as served:
-        scene = served.scene("openai-chat", whole("openai-chat"))
+        scene = served.scene("openai-chat", whole_answer("openai-chat"))
         log_line(served, call(served, "openai-chat", scene.model, False, {"authorization": "Bearer sk-mine-123"}).id)
     data = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
     assert PROVIDER_KEY.encode() not in data
@@ -319,7 +319,7 @@ def test_every_round_of_tool_calls_is_a_call(provider: Provider, tmp_path: Path,
     prices = '[models."chat/gpt-4.1".facts.prices]\ninput = 1.25\noutput = 10.00\n'
     add = (("test__add", {"a": 2, "b": 3}),)
     script = provider.script(ScriptedAnswer("", add), ScriptedAnswer("", add), ScriptedAnswer("It is 5."))
-    with equipping(tmp_path, equipped(tmp_path, provider, more=prices)) as base:
+    with serve_config_text(tmp_path, serve_with_mcp(tmp_path, provider, more=prices)) as base:
         body = {"model": "m-chat", "max_tokens": 99, "messages": [{"role": "user", "content": script.mark}]}
         port = int(base.rpartition(":")[2])
         got = ask(port, "POST", "/v1/messages", encode_json({**body, "stream": stream}).encode())
@@ -342,7 +342,7 @@ def test_a_search_for_tools_is_a_call(provider: Provider, tmp_path: Path) -> Non
     script = provider.script(
         ScriptedAnswer("", (("search_tools", {"query": "task 7"}),)), ScriptedAnswer("", (("tool_7", {}),))
     )
-    with equipping(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
+    with serve_config_text(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
         body = {"model": "m-chat", "messages": [{"role": "user", "content": script.mark}], "tools": tools}
         got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", encode_json(body).encode())
         assert got.status == 200
@@ -357,7 +357,7 @@ def test_a_description_of_an_image_is_a_call_of_its_own_model(provider: Provider
     text += f'[providers.eyes]\nprotocols = ["openai-chat"]\nbase_url = "{eyes.url}/v1"\napi_key = "{KEYS["openai-chat"]}"\n'
     script = provider.script(ScriptedAnswer("A dot."))
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
-    with equipping(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
+    with serve_config_text(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
         content = [{"type": "text", "text": script.mark}, image]
         body = {"model": "m-chat", "messages": [{"role": "user", "content": content}]}
         headers = {"user-agent": "codex_exec/1.0"}
@@ -372,7 +372,7 @@ def test_a_description_of_an_image_is_a_call_of_its_own_model(provider: Provider
 def test_a_background_response_is_counted(provider: Provider, tmp_path: Path) -> None:
     script = provider.script(ScriptedAnswer("Done."))
     text = f'{provider_configuration(provider.url)}[store]\nurl = "sqlite://{tmp_path}/store.db"\n'
-    with equipping(tmp_path, text) as base:
+    with serve_config_text(tmp_path, text) as base:
         body = encode_json({"model": "m-anthropic", "input": script.mark, "background": True}).encode()
         port = int(base.rpartition(":")[2])
         made = ask(port, "POST", "/v1/responses", body).json()

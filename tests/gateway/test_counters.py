@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway import redis_server
-from gateway.counter_stores import BACKENDS, MAKERS, NEEDS_REDIS, SHARED, opened
+from gateway.counter_stores import BACKENDS, MAKERS, NEEDS_REDIS, SHARED, open_counters
 from gateway.postgres import PASSWORD
 from gateway.stores import Clock
 from toolwire.gateway.features.limits.counters import (
@@ -221,7 +221,7 @@ def test_counters_do_what_the_model_does(backend: str, tmp_path: Path) -> None:
 def test_windows_are_those_of_utc(backend: str, tmp_path: Path, now: tuple[int, ...], unit: Any, seconds: int) -> None:
     async def run() -> None:
         clock = Clock(datetime(*now, tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
-        async with opened(backend, tmp_path, clock) as counters:
+        async with open_counters(backend, tmp_path, clock) as counters:
             reserved = rounded(await counters.reserve("r", [Charge("c", unit, 1)], LEASE))
             assert reserved.states == (CounterState(0, seconds),)
 
@@ -235,9 +235,9 @@ def test_gateways_that_race_never_pass_a_limit(backend: str, tmp_path: Path) -> 
     async def run() -> None:
         clock = Clock()
         async with (
-            opened(backend, tmp_path, clock) as first,
-            opened(backend, tmp_path, clock) as second,
-            opened(backend, tmp_path, clock) as third,
+            open_counters(backend, tmp_path, clock) as first,
+            open_counters(backend, tmp_path, clock) as second,
+            open_counters(backend, tmp_path, clock) as third,
         ):
             charges = [Charge("parallel", "none", 1, 20), Charge("tokens", "day", 3, 50)]
             asked = [
@@ -260,7 +260,7 @@ def test_more_requests_at_once_than_connections_never_pass_a_limit(backend: str,
     """They wait for each other. Nobody takes that for a store that is down, which would let them pass."""
 
     async def run() -> None:
-        async with opened(backend, tmp_path, Clock()) as counters:
+        async with open_counters(backend, tmp_path, Clock()) as counters:
             asked = [counters.reserve(f"r{number}", [Charge("requests", "day", 1, 50)], LEASE) for number in range(300)]
             answers = await asyncio.gather(*asked)
             assert [answer for answer in answers if isinstance(answer, StoreDown)] == []
@@ -301,7 +301,7 @@ def test_a_redis_that_has_forgotten_is_told_once_what_was_used(tmp_path: Path) -
     async def run() -> None:
         clock = Clock()
         charges = [Charge("requests", "minute", 1, 1000), Charge("tokens", "day", 1, 50, find_used)]
-        async with opened("redis", tmp_path, clock) as first, opened("redis", tmp_path, clock) as second:
+        async with open_counters("redis", tmp_path, clock) as first, open_counters("redis", tmp_path, clock) as second:
             reserving = [one.reserve(f"{n}-{id(one)}", charges, LEASE) for n in range(30) for one in (first, second)]
             answers = await asyncio.gather(*reserving)
             assert sum(isinstance(answer, Reserved) and not answer.refused for answer in answers) == 10
@@ -324,7 +324,7 @@ def test_a_redis_that_has_forgotten_while_the_ledger_is_down_is_down_too(tmp_pat
         return StoreDown("the ledger is away")
 
     async def run() -> None:
-        async with opened("redis", tmp_path, Clock()) as counters:
+        async with open_counters("redis", tmp_path, Clock()) as counters:
             charge = Charge("tokens", "day", 1, 50, find_used)
             assert await counters.reserve("r", [charge], LEASE) == StoreDown("the ledger is away")
 
@@ -445,7 +445,7 @@ def test_a_postgres_that_answers_others_is_busy_and_not_down(answers_others: boo
     from toolwire.gateway.store.postgres_pool import POOL_SIZE, PostgresConnection, PostgresPool
 
     async def run() -> None:
-        pool = PostgresPool(server().fresh(schema_of(tmp_path)), deadline=PATIENCE)
+        pool = PostgresPool(server().create_schema(schema_of(tmp_path)), deadline=PATIENCE)
         release, held = asyncio.Event(), asyncio.Semaphore(0)
 
         async def hold(connection: PostgresConnection) -> None:
@@ -488,7 +488,7 @@ def test_a_postgres_that_takes_no_more_connections_is_busy_and_not_down(
         raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
     async def run() -> None:
-        pool = PostgresPool(server().fresh(schema_of(tmp_path)), deadline=PATIENCE)
+        pool = PostgresPool(server().create_schema(schema_of(tmp_path)), deadline=PATIENCE)
         release, held = asyncio.Event(), asyncio.Event()
 
         async def hold(connection: PostgresConnection) -> None:
@@ -552,7 +552,7 @@ def test_a_file_that_another_process_has_locked_is_busy(tmp_path: Path, monkeypa
     from toolwire.gateway.store import sqlite_worker
 
     async def run() -> None:
-        async with opened("sqlite", tmp_path, Clock()) as counters:
+        async with open_counters("sqlite", tmp_path, Clock()) as counters:
             assert isinstance(await counters.reserve("r", [Charge("requests", "day", 1, 50)], LEASE), Reserved)
             with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
@@ -569,7 +569,7 @@ def test_a_file_that_another_process_has_locked_is_busy(tmp_path: Path, monkeypa
 def test_a_settlement_that_is_sent_twice_at_the_same_time_counts_once(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        async with opened(backend, tmp_path, clock) as first, opened(backend, tmp_path, clock) as second:
+        async with open_counters(backend, tmp_path, clock) as first, open_counters(backend, tmp_path, clock) as second:
             await first.reserve("r", [Charge("tokens", "day", 3, 50), Charge("parallel", "none", 1, 1)], LEASE)
             settlement = Settlement("r", (7, 0))
             assert await asyncio.gather(*(one.settle([settlement]) for one in (first, second) * 5)) == [None] * 10
@@ -585,12 +585,12 @@ def test_what_was_used_outlives_the_process(backend: str, tmp_path: Path) -> Non
     async def run() -> None:
         clock = Clock()
         charges = [Charge("tokens", "day", 30, 100), Charge("parallel", "none", 1, 5)]
-        async with opened(backend, tmp_path, clock) as counters:
+        async with open_counters(backend, tmp_path, clock) as counters:
             await counters.reserve("r", charges, LEASE)
             await counters.reserve("lost", charges, LEASE)
             await counters.settle([Settlement("r", (71, 0))])
         clock.time += LEASE  # of what was running
-        async with opened(backend, tmp_path, clock) as counters:
+        async with open_counters(backend, tmp_path, clock) as counters:
             again = await counters.reserve("s", charges, LEASE)
             assert isinstance(again, Reserved)
             assert [state.taken for state in again.states] == [71, 0]
@@ -602,7 +602,7 @@ def test_what_was_used_outlives_the_process(backend: str, tmp_path: Path) -> Non
 def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        async with opened("file", tmp_path, clock) as first, opened("file", tmp_path, clock) as second:
+        async with open_counters("file", tmp_path, clock) as first, open_counters("file", tmp_path, clock) as second:
             for counters, amount in ((first, 10), (second, 20), (first, 5)):
                 await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE)
                 await counters.settle([Settlement("r", (amount,))])
@@ -615,7 +615,7 @@ def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Pa
 def test_a_file_that_is_removed_gives_no_budget_back(tmp_path: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        async with opened("file", tmp_path, clock) as counters:
+        async with open_counters("file", tmp_path, clock) as counters:
             for number, amount in enumerate((60, 30)):
                 await counters.reserve(f"r{number}", [Charge("tokens", "day", 1, 100)], LEASE)
                 await counters.settle([Settlement(f"r{number}", (amount,))])
@@ -628,7 +628,7 @@ def test_a_file_that_is_removed_gives_no_budget_back(tmp_path: Path) -> None:
             await counters.reserve("t", [Charge("tokens", "day", 1, 100)], LEASE)
             await counters.settle([Settlement("t", (5,))])
             await counters._write_task  # type: ignore[attr-defined]
-        async with opened("file", tmp_path, clock) as counters:  # after a restart
+        async with open_counters("file", tmp_path, clock) as counters:  # after a restart
             result = await counters.reserve("u", [Charge("tokens", "day", 1, 100)], LEASE)
             assert isinstance(result, Reserved)
             assert result.states[0].taken == 95
@@ -641,7 +641,7 @@ def test_counters_of_which_nothing_was_used_are_forgotten(backend: str, tmp_path
     """Clients choose the names of models: one that does not exist must not stay in memory for a month."""
 
     async def run() -> None:
-        async with opened(backend, tmp_path, Clock()) as counters:
+        async with open_counters(backend, tmp_path, Clock()) as counters:
             for number, amount in enumerate((0, 0, 7)):
                 await counters.reserve(f"r{number}", [Charge(f"tokens/{number}", "month", 9, 9)], LEASE)
                 await counters.settle([Settlement(f"r{number}", (amount,))])
@@ -662,7 +662,7 @@ def test_without_its_file_the_first_reservation_fails_and_later_ones_do_not(tmp_
     async def run() -> None:
         clock = Clock()
         (tmp_path / "store.db").mkdir()
-        async with opened("file", tmp_path, clock) as counters:
+        async with open_counters("file", tmp_path, clock) as counters:
             assert isinstance(await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE), StoreDown)
             (tmp_path / "store.db").rmdir()
             clock.time += 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import PROVIDER_KEY, RawAnswer, Served, answer, ask, body_of, path_of, stage, write_chunked
 from toolwire_conformance.peers import PEERS
@@ -154,10 +154,10 @@ def test_other_levels_say_less(tmp_path_factory: pytest.TempPathFactory, level: 
 
 def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
-    with serving(tmp_path, "--log", "text", "--log-level", "debug") as process:
+    with run_gateway(tmp_path, "--log", "text", "--log-level", "debug") as process:
         body = {"model": "loopback", "messages": [{"role": "user", "content": "How is it?"}], "tools": [tool]}
         got = ask(process.port, "POST", path_of("openai-chat", "", False), encode_json(body).encode())
-        came, went = process.says(" client_request "), process.says(" upstream_request ")
+        came, went = process.read_log_until(" client_request "), process.read_log_until(" upstream_request ")
     for line in (came, went):
         assert "tools=[get_weather]" in line
         assert got.id in line

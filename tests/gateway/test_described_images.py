@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from gateway.clients import CLIENTS, PNG, Conversation, Result, Task, close_all, losses
-from gateway.conftest import configuration, served
+from gateway.conftest import configuration, serve_config
 from gateway.declared_tools import NotOffered, Use
 from gateway.mcp_gateway import COMMAND
 from gateway.provider import KEYS, PROTOCOLS, Hold, Provider, Received, Script, ScriptedAnswer, Step
-from gateway.raw_exchange import ask, own, path_of, request_of
+from gateway.raw_exchange import ask, path_of, request_of, run_own_server
 from gateway.test_prefixes import prefix
 from gateway.test_tool_search import MODELS
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -93,7 +93,7 @@ def opened(file: Path, talk: Script, source: str, target: str, stream: bool) -> 
     task = Task(f"What is it? {talk.mark}", RESULTS, image=True)
     with ExitStack() as stack:
         stack.callback(close_all)
-        base = stack.enter_context(served(file))
+        base = stack.enter_context(serve_config(file))
         losses()
         yield CLIENTS[source](base, MODELS[target], stream, task)
 
@@ -180,7 +180,7 @@ def test_models_that_see_get_images(provider: Provider, eyes: Provider, tmp_path
         file.read_text() + '[models.seeing]\nprovider = "chat"\nmodel = "gpt-5.5"\ndescribe_images = "off"\n'
     )
     talk = provider.script(ScriptedAnswer("A dot."))
-    with served(file) as base:
+    with serve_config(file) as base:
         task = Task(f"What is it? {talk.mark}", image=True)
         assert CLIENTS["anthropic"](base, "seeing", False, task).turn().text == "A dot."
     close_all()
@@ -215,7 +215,7 @@ def images_request(mark: str, count: int, **more: object) -> bytes:
 def test_many_images(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     """At most sixteen new ones, the last of them; the others are described with the next request."""
     talk = provider.script(ScriptedAnswer("Many."), ScriptedAnswer("All."))
-    with served(configured(provider, eyes, tmp_path)) as base:
+    with serve_config(configured(provider, eyes, tmp_path)) as base:
         port = int(base.rpartition(":")[2])
         for text, dropped in (("Many.", 4), ("All.", 0)):
             got = ask(port, "POST", "/v1/chat/completions", images_request(talk.mark, 20))
@@ -228,7 +228,7 @@ def test_many_images(provider: Provider, eyes: Provider, tmp_path: Path) -> None
 def test_results_of_mcp_servers(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     talk = provider.script(ScriptedAnswer("", (("test__image", {}),)), ScriptedAnswer("A dot."))
     more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n'
-    with served(configured(provider, eyes, tmp_path, more=more)) as base:
+    with serve_config(configured(provider, eyes, tmp_path, more=more)) as base:
         body = json.dumps(request_of("openai-chat", "m-chat", False)).replace("Hi", talk.mark).encode()
         got = ask(int(base.rpartition(":")[2]), "POST", path_of("openai-chat", "m-chat", False), body)
     assert got.status == 200, got.data
@@ -248,7 +248,7 @@ def test_the_log(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     live = LiveConfig(file, {"HOME": os.devnull}, lambda found: None)
     lines: list[str] = []
     talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."))
-    with own(Gateway(live, Telemetry(live.current.server, lines.append))) as port:
+    with run_own_server(Gateway(live, Telemetry(live.current.server, lines.append))) as port:
         for count in (1, 2):
             assert ask(port, "POST", "/v1/chat/completions", images_request(talk.mark, count)).status == 200
     logged = [json.loads(line) for text in lines for line in text.splitlines()]
@@ -270,7 +270,7 @@ def test_a_model_that_takes_too_long(
     assert eyes.strangers is not None
     eyes.strangers.steps[0] = Step(ScriptedAnswer("Late."), hold=hold)
     talk = provider.script(ScriptedAnswer("Hm."))
-    with served(configured(provider, eyes, tmp_path)) as base:
+    with serve_config(configured(provider, eyes, tmp_path)) as base:
         got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", images_request(talk.mark, 1))
     assert got.status == 200, got.data
     assert "media-dropped" in got.headers["x-toolwire-losses"]
@@ -295,7 +295,7 @@ def test_other_images(provider: Provider, eyes: Provider, tmp_path: Path, kind: 
     talk = provider.script(ScriptedAnswer("A dot."))
     body = json.loads(images_request(talk.mark, 1))
     body["messages"][0]["content"][1]["image_url"]["url"] = url
-    with served(configured(provider, eyes, tmp_path, protocol)) as base:
+    with serve_config(configured(provider, eyes, tmp_path, protocol)) as base:
         got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", json.dumps(body).encode())
     assert got.status == 200, got.data
     assert text in talk.asked[0].text

@@ -16,12 +16,12 @@ from gateway.raw_exchange import (
     ScriptedConnection,
     Served,
     answer,
-    begun,
     frames,
     open_call,
+    opening_frames,
     refusal,
     stage,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from waits import PATIENCE
@@ -88,7 +88,7 @@ def test_a_client_that_leaves_in_the_middle_cancels_the_call(
     served: Served, client: str, provider: str, stream: bool
 ) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
+        peer.send(write_chunked(*opening_frames(provider), end=False) if stream else whole_answer(provider)[:-30])
         peer.wait_for_close()
 
     scene = served.scene(provider, play)
@@ -134,7 +134,7 @@ def test_leaving_a_download_cancels_it(served: Served) -> None:
 
 
 def test_a_client_that_leaves_during_its_own_request(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     line = RawConnection(served.port)
     line.connection.putrequest("POST", "/v1/chat/completions")
     line.connection.putheader("content-length", "1000")
@@ -170,12 +170,12 @@ def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: 
         if stream:
             peer.send(write_chunked(*every[:-1], end=False))
         else:
-            peer.send(whole(provider)[:-5])
+            peer.send(whole_answer(provider)[:-5])
         peer.wait_for_release()
         if stream:
             peer.chunk(every[-1], b"")
         else:
-            peer.send(whole(provider)[-5:])
+            peer.send(whole_answer(provider)[-5:])
 
     scene = draining.scene(provider, play)
     line = _leaving(draining, client, scene.model, stream, f"drain-{scene.mark}")
@@ -189,7 +189,7 @@ def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: 
 @pytest.mark.parametrize("draining", ["own"], indirect=True)  # by the standard it is only noticed after a moment
 def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun("anthropic"), end=False))
+        peer.send(write_chunked(*opening_frames("anthropic"), end=False))
         peer.wait_for_release()
         for frame in frames("anthropic", "word " * 50)[3:]:
             peer.chunk(frame)
@@ -201,7 +201,7 @@ def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
     line.read_until(b"Hel")
     line.disconnect()
     # The gateway's server has noticed once it has served another one.
-    again = draining.scene("anthropic", whole("anthropic"))
+    again = draining.scene("anthropic", whole_answer("anthropic"))
     after = _leaving(draining, "anthropic", again.model, False, "after")
     assert after.start().status == 200
     after.connection.close()
@@ -223,9 +223,9 @@ BEATS = {
 
 def _stalls(provider: str) -> Any:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
-        rest = frames(provider, "Hello there, how are you today?")[len(begun(provider)) :]
+        rest = frames(provider, "Hello there, how are you today?")[len(opening_frames(provider)) :]
         peer.chunk(*rest, b"")
 
     return play

@@ -24,7 +24,7 @@ from gateway.raw_exchange import (
     stage,
     stream_steps,
     text_of,
-    whole,
+    whole_answer,
 )
 
 TEXT = "Grüße, 🌍!"
@@ -62,7 +62,7 @@ def test_every_client_is_answered_from_every_provider(served: Served, client: st
 @pytest.mark.parametrize("version", ["v1", "v1beta", "v1alpha"])
 def test_gemini_under_every_version(served: Served, version: str, provider: str) -> None:
     body = json.dumps(request_of("gemini", "", False)).encode()
-    scene = served.scene(provider, whole(provider))
+    scene = served.scene(provider, whole_answer(provider))
     got = ask(served.port, "POST", f"/{version}/models/{scene.model}:generateContent", body)
     assert (got.status, text_of("gemini", got, False)) == (200, "Hello there.")
     scene = served.scene(provider, stream_steps(provider))
@@ -85,7 +85,7 @@ def test_a_gemini_stream_without_alt_sse_is_one_array(served: Served, provider: 
 
 @pytest.mark.parametrize("escaped", [True, False])
 def test_a_gemini_name_with_a_slash(served: Served, escaped: bool) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     name = scene.model.replace("/", "%2F") if escaped else scene.model
     got = ask(
         served.port,
@@ -188,7 +188,7 @@ def test_it_lives(served: Served, path: str) -> None:
 
 
 def test_metrics_count_what_was_served(served: Served) -> None:
-    scene = served.scene("gemini", whole("gemini"))
+    scene = served.scene("gemini", whole_answer("gemini"))
     call(served, "anthropic", scene.model, False)
     got = ask(served.port, "GET", "/metrics")
     assert got.headers["content-type"].startswith("text/plain")
@@ -268,7 +268,7 @@ SHOWN: list[tuple[dict[str, str], str]] = [
 def test_a_clients_key_never_reaches_a_provider(
     served: Served, client: str, provider: str, headers: dict[str, str], query: str
 ) -> None:
-    scene = served.scene(provider, whole(provider))
+    scene = served.scene(provider, whole_answer(provider))
     body = json.dumps(request_of(client, scene.model, False)).encode()
     path = {
         "gemini": f"/v1beta/models/{scene.model}:generateContent",
@@ -289,7 +289,7 @@ def test_a_clients_key_never_reaches_a_provider(
 @pytest.mark.parametrize("version", ["2023-06-01", "2023-01-01", "2026-10-21", "2031-01-01", "nonsense", ""])
 def test_any_anthropic_version_is_accepted(served: Served, version: str) -> None:
     for provider in ("anthropic", "openai-chat"):
-        scene = served.scene(provider, whole(provider))
+        scene = served.scene(provider, whole_answer(provider))
         got = call(
             served, "anthropic", scene.model, False, {"anthropic-version": version, "anthropic-beta": "a-2020-01-01,b"}
         )
@@ -304,14 +304,14 @@ def test_any_anthropic_version_is_accepted(served: Served, version: str) -> None
 
 
 def test_other_clients_send_the_version_that_fits(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     assert call(served, "openai-chat", scene.model, False).status == 200
     assert scene.asked[0].headers["anthropic-version"] == "2023-06-01"
     assert "anthropic-beta" not in scene.asked[0].headers
 
 
 def test_betas_in_several_headers_arrive_as_one(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     from http.client import HTTPConnection
 
     connection = HTTPConnection("127.0.0.1", served.port)

@@ -21,23 +21,23 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
     body_of,
-    busy,
+    busy_answer,
     call,
+    error_frame,
     error_of,
-    failing,
     frames,
     is_complete,
     is_failure,
     open_call,
+    opening_frames,
     path_of,
     refusal,
     request_of,
     stage,
     stream_steps,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire_conformance.peers import PEERS
@@ -204,7 +204,7 @@ BUSY_SEEN = {
 @STREAMS
 @pairs
 def test_an_overload_is_an_overload_everywhere(served: Served, client: str, provider: str, stream: bool) -> None:
-    scene = served.scene(provider, busy(provider))
+    scene = served.scene(provider, busy_answer(provider))
     got = call(served, client, scene.model, stream)
     status, word = BUSY_SEEN[client]
     assert got.status == status
@@ -228,7 +228,7 @@ def test_rate_limit_headers_are_translated(served: Served) -> None:
         "x_ratelimit_remaining_requests": "99",
         "x_ratelimit_reset_requests": "6m0s",
     }
-    scene = served.scene("openai-chat", whole("openai-chat", **theirs))
+    scene = served.scene("openai-chat", whole_answer("openai-chat", **theirs))
     got = call(served, "anthropic", scene.model, False)
     assert got.headers["anthropic-ratelimit-requests-limit"] == "100"
     assert got.headers["anthropic-ratelimit-requests-remaining"] == "99"
@@ -238,7 +238,7 @@ def test_rate_limit_headers_are_translated(served: Served) -> None:
         "anthropic_ratelimit_tokens_remaining": "7000",
         "anthropic_ratelimit_unified_status": "allowed",
     }
-    scene = served.scene("anthropic", whole("anthropic", **ours))
+    scene = served.scene("anthropic", whole_answer("anthropic", **ours))
     got = call(served, "openai-chat", scene.model, False)
     assert (got.headers["x-ratelimit-limit-tokens"], got.headers["x-ratelimit-remaining-tokens"]) == ("8000", "7000")
     assert not [name for name in got.headers if name.startswith("anthropic")]
@@ -252,9 +252,9 @@ def test_rate_limit_headers_are_translated(served: Served) -> None:
 @pairs
 def test_a_failure_after_content_ends_the_stream_as_a_failure(served: Served, client: str, provider: str) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
-        peer.chunk(failing(provider), b"")
+        peer.chunk(error_frame(provider), b"")
 
     scene = served.scene(provider, play)
     line = open_call(served, client, scene.model, True)
@@ -274,7 +274,7 @@ def test_a_failure_after_content_ends_the_stream_as_a_failure(served: Served, cl
 @pairs
 def test_a_failure_that_comes_with_the_content_is_still_a_status(served: Served, client: str, provider: str) -> None:
     """Nothing has reached the client yet."""
-    scene = served.scene(provider, write_chunked(*begun(provider), failing(provider)))
+    scene = served.scene(provider, write_chunked(*opening_frames(provider), error_frame(provider)))
     got = call(served, client, scene.model, True)
     assert got.status == BUSY_SEEN[client][0]
     assert "busy" in error_of(client, got)["message"]
@@ -282,7 +282,7 @@ def test_a_failure_that_comes_with_the_content_is_still_a_status(served: Served,
 
 @pairs
 def test_a_failure_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, write_chunked(failing(provider)))
+    scene = served.scene(provider, write_chunked(error_frame(provider)))
     got = call(served, client, scene.model, True)
     assert got.status == BUSY_SEEN[client][0]
     assert "busy" in error_of(client, got)["message"]
@@ -290,7 +290,7 @@ def test_a_failure_before_content_is_a_status(served: Served, client: str, provi
 
 
 def _closed(peer: ScriptedConnection, provider: str, more: bytes, end: bool) -> None:
-    peer.send(write_chunked(*begun(provider), *([more] if more else ()), end=end))
+    peer.send(write_chunked(*opening_frames(provider), *([more] if more else ()), end=end))
 
 
 CUTS = {
@@ -458,7 +458,7 @@ def test_a_stream_cut_before_content_is_a_status(served: Served, client: str, pr
 
 @pairs
 def test_a_whole_answer_that_is_cut(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, lambda peer: peer.send(whole(provider)[:-20]))
+    scene = served.scene(provider, lambda peer: peer.send(whole_answer(provider)[:-20]))
     got = call(served, client, scene.model, False)
     assert got.status == 502
     assert scene.model.partition("/")[0] in error_of(client, got)["message"]
@@ -473,7 +473,7 @@ SILENT = pytest.mark.parametrize(
 @SILENT
 def test_silence_in_mid_stream_is_a_failure(hasty_later: Served, client: str, provider: str) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_close()
 
     scene = hasty_later.scene(provider, play)
@@ -580,7 +580,7 @@ def test_an_error_page_of_something_in_between(served: Served, client: str, prov
 
 @pairs
 def test_a_whole_answer_though_a_stream_was_asked_for(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, whole(provider))
+    scene = served.scene(provider, whole_answer(provider))
     got = call(served, client, scene.model, True)
     assert got.status == 200
     assert text_of(client, got, True) == "Hello there."
@@ -600,7 +600,7 @@ def test_a_stream_though_a_whole_answer_was_asked_for(served: Served, client: st
 
 @pairs
 def test_a_stream_that_breaks_though_a_whole_answer_was_asked_for(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, write_chunked(*begun(provider)))
+    scene = served.scene(provider, write_chunked(*opening_frames(provider)))
     got = call(served, client, scene.model, False)
     assert got.status == 502
     error_of(client, got)

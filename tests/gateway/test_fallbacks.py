@@ -21,19 +21,19 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
-    busy,
+    busy_answer,
     call,
+    error_frame,
     error_of,
-    failing,
     is_complete,
     is_failure,
     open_call,
+    opening_frames,
     play_script,
     refusal,
     stage,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from waits import PATIENCE
@@ -127,7 +127,7 @@ def test_a_connection_that_is_refused_is_no_end(served: Served, client: str, str
 
 
 def test_a_provider_without_its_key_is_passed_over(served: Served) -> None:
-    behind = served.scene("anthropic", whole("anthropic", "From behind."))
+    behind = served.scene("anthropic", whole_answer("anthropic", "From behind."))
     served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
     got = call(served, "openai-chat", "keyless", False)
     assert text_of("openai-chat", got, False) == "From behind."
@@ -140,8 +140,8 @@ def test_a_stream_that_fails_before_its_content_is_tried_elsewhere(
     served: Served, client: str, pair_: tuple[str, str], how: str
 ) -> None:
     first, second = pair_
-    start = begun(first)[:1] if how.startswith("start") and first != "gemini" else []
-    play: Play = write_chunked(*start, failing(first)) if how.endswith("overload") else _cut(start)
+    start = opening_frames(first)[:1] if how.startswith("start") and first != "gemini" else []
+    play: Play = write_chunked(*start, error_frame(first)) if how.endswith("overload") else _cut(start)
     scene, behind = pair(served, first, second, True, play)
     got = call(served, client, scene.name, True)
     assert got.status == 200, got.data
@@ -160,9 +160,9 @@ def test_after_content_nobody_else_is_asked(served: Served, client: str, pair_: 
     first, second = pair_
 
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(first), end=False))
+        peer.send(write_chunked(*opening_frames(first), end=False))
         peer.wait_for_release()
-        peer.chunk(failing(first), b"")
+        peer.chunk(error_frame(first), b"")
 
     scene, behind = pair(served, first, second, True, play)
     line = open_call(served, client, scene.name, True)
@@ -200,7 +200,7 @@ def test_when_all_fail_the_first_refusal_is_told(served: Served, client: str) ->
         False,
         answer(429, refusal("openai-chat", 429, "requests", "First.", "rate_limit_exceeded"), retry_after="3"),
     )
-    behind.plays[:] = [busy("anthropic")]
+    behind.plays[:] = [busy_answer("anthropic")]
     got = call(served, client, scene.name, False)
     assert got.status == 429
     assert "First." in error_of(client, got)["message"]
@@ -278,7 +278,7 @@ def test_what_will_not_change_is_not_asked_again(stubborn: Served, status: int) 
 
 @pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
 def test_a_connection_that_is_cut_before_an_answer_is_tried_again(stubborn: Served, client: str) -> None:
-    scene = stubborn.scene("openai-chat", lambda peer: None, whole("openai-chat"))
+    scene = stubborn.scene("openai-chat", lambda peer: None, whole_answer("openai-chat"))
     got = call(stubborn, client, scene.model, False)
     assert got.status == 200
     assert len(scene.asked) == 2
@@ -289,13 +289,13 @@ def test_a_connection_that_is_cut_before_an_answer_is_tried_again(stubborn: Serv
 
 def test_a_provider_that_keeps_failing_rests_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("rest"), "retries = 0\ncooldown_after = 2\ncooldown = 0.2", _rules()) as served:
-        scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
+        scene, behind = pair(served, "openai-chat", "anthropic", False, busy_answer("openai-chat"))
         for _ in range(2):
             assert call(served, "openai-chat", scene.name, False).status == 200
         assert (len(scene.asked), len(behind.asked)) == (2, 2)
         resting = _event(served, "provider_cooldown_start")
         assert resting["provider"] == "chat"
-        scene.plays[:] = [whole("openai-chat")]
+        scene.plays[:] = [whole_answer("openai-chat")]
         seen = ""
         while seen != "Hello there.":  # until its rest is over
             got = call(served, "openai-chat", scene.name, False)
@@ -307,7 +307,9 @@ def test_a_provider_that_keeps_failing_rests_and_comes_back(tmp_path_factory: py
 
 def test_a_provider_without_a_fallback_never_rests(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("alone"), "retries = 0\ncooldown_after = 1\ncooldown = 1000") as served:
-        scene = served.scene("openai-chat", busy("openai-chat"), busy("openai-chat"), whole("openai-chat"))
+        scene = served.scene(
+            "openai-chat", busy_answer("openai-chat"), busy_answer("openai-chat"), whole_answer("openai-chat")
+        )
         statuses = [call(served, "openai-chat", scene.model, False).status for _ in range(3)]
         assert statuses == [503, 503, 200]
 
@@ -316,7 +318,7 @@ def test_it_rests_while_a_fallback_exists(tmp_path_factory: pytest.TempPathFacto
     with stage(
         tmp_path_factory.mktemp("resting"), "retries = 0\ncooldown_after = 2\ncooldown = 1000", _rules()
     ) as served:
-        scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
+        scene, behind = pair(served, "openai-chat", "anthropic", False, busy_answer("openai-chat"))
         for _ in range(5):
             assert call(served, "openai-chat", scene.name, False).status == 200
         assert (len(scene.asked), len(behind.asked)) == (2, 5)
@@ -461,6 +463,6 @@ def test_the_last_one_may_think(silent: Served) -> None:
         peer.send(play_script("anthropic", False, "From behind."))
 
     silent.wire._scenes[BEHIND.encode()] = silent.scene("anthropic", play)
-    scene = silent.scene("openai-chat", busy("openai-chat"), model="silent")
+    scene = silent.scene("openai-chat", busy_answer("openai-chat"), model="silent")
     got = call(silent, "openai-chat", scene.name, False)
     assert text_of("openai-chat", got, False) == "From behind."

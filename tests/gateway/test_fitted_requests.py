@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.raw_exchange import Served, call, stage, whole
+from gateway.raw_exchange import Served, call, stage, whole_answer
 
 USER = {"role": "user", "content": "Hello."}
 OBJECT = {"type": "object", "properties": {"path": {"type": "string", "description": "The path of the file."}}}
@@ -26,7 +26,7 @@ def chat_tools(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("count", [128, 129, 300])
 def test_the_first_request_within_chat_has_no_more_tools_than_openai_accepts(served: Served, count: int) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"), model="gpt-4.1")
+    scene = served.scene("openai-chat", whole_answer("openai-chat"), model="gpt-4.1")
     got = call(served, "openai-chat", scene.model, False, messages=[USER], tools=chat_tools(count))
     assert got.status == 200
     assert scene.asked[0].json()["tools"] == chat_tools(128)
@@ -35,7 +35,7 @@ def test_the_first_request_within_chat_has_no_more_tools_than_openai_accepts(ser
 
 @pytest.mark.parametrize("count", [512, 513])
 def test_the_same_within_gemini(served: Served, count: int) -> None:
-    scene = served.scene("gemini", whole("gemini"), model="gemini-3.8-flash")
+    scene = served.scene("gemini", whole_answer("gemini"), model="gemini-3.8-flash")
     declarations = [
         {"name": f"t{number}", "description": "d", "parametersJsonSchema": OBJECT} for number in range(count)
     ]
@@ -46,7 +46,7 @@ def test_the_same_within_gemini(served: Served, count: int) -> None:
 
 def test_where_losses_are_refused_too_many_tools_are(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("strict"), 'log_format = "none"', '[translate]\non_loss = "refuse"\n') as strict:
-        scene = strict.scene("openai-chat", whole("openai-chat"), model="gpt-4.1")
+        scene = strict.scene("openai-chat", whole_answer("openai-chat"), model="gpt-4.1")
         tools = [{"name": f"t{number}", "input_schema": OBJECT} for number in range(129)]
         got = call(strict, "anthropic", scene.model, False, max_tokens=99, messages=[USER], tools=tools)
         assert got.status == 400
@@ -55,7 +55,7 @@ def test_where_losses_are_refused_too_many_tools_are(tmp_path_factory: pytest.Te
 
 
 def test_a_budget_for_an_adaptive_model_is_fitted_in_the_first_request(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"), model="claude-opus-4-8")
+    scene = served.scene("anthropic", whole_answer("anthropic"), model="claude-opus-4-8")
     thinking = {"type": "enabled", "budget_tokens": 10_000}
     got = call(served, "anthropic", scene.model, False, max_tokens=20_000, messages=[USER], thinking=thinking)
     assert got.status == 200
@@ -64,7 +64,7 @@ def test_a_budget_for_an_adaptive_model_is_fitted_in_the_first_request(served: S
 
 
 def test_a_summary_of_calls_without_tools_reaches_anthropic(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"), model="claude-opus-4-8")
+    scene = served.scene("anthropic", whole_answer("anthropic"), model="claude-opus-4-8")
     function = {"name": "read", "arguments": "{}"}
     messages = [
         USER,

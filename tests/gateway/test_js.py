@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.conftest import only
-from gateway.npm import HERE, installed
+from gateway.conftest import only_where
+from gateway.npm import HERE, install_packages
 from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Script, ScriptedAnswer, Step
 from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
 from waits import PATIENCE
@@ -62,7 +62,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def node(pytestconfig: pytest.Config) -> str:
-    return installed(pytestconfig)
+    return install_packages(pytestconfig)
 
 
 Ran = Callable[[str], tuple[dict[str, Script], "subprocess.CompletedProcess[str]"]]
@@ -139,7 +139,7 @@ def test_a_refusal(outcome: Played, client: str, script: str) -> None:
         assert f'"retryDelay":"{WAIT}s"' in error["message"]
 
 
-@only(lambda stream, scene, **_: stream or scene == "cut")
+@only_where(lambda stream, scene, **_: stream or scene == "cut")
 @pytest.mark.parametrize("scene", ["error", "cut"])
 def test_a_broken_stream_is_never_a_success(outcome: Played, scene: str) -> None:
     played = outcome(scene)

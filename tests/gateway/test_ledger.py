@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from gateway.exchange_records import make_record
-from gateway.stores import BACKENDS, opened
+from gateway.stores import BACKENDS, open_store
 from toolwire.core.ir import Usage
 from toolwire.gateway.features.costs import ledger as ledger_module
 from toolwire.gateway.features.costs.ledger import (
@@ -101,7 +101,7 @@ def test_rows_sums_and_exchanges_agree(
     folder = tmp_path_factory.mktemp("ledger")
 
     async def check() -> None:
-        async with opened(backend, folder) as first, opened(backend, folder) as second:
+        async with open_store(backend, folder) as first, open_store(backend, folder) as second:
             tables = [open_ledger(first), open_ledger(second)]
             assert tables[0] is not None
             assert tables[1] is not None
@@ -137,7 +137,7 @@ def row(**changes: Any) -> LedgerRow:
 @backends
 def test_a_time_ends_before_its_end(backend: str, tmp_path: Path) -> None:
     async def check() -> None:
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             tables = open_ledger(store)
             assert tables is not None
             assert await tables.add_rows([row(at=START), row(at=START + 3600)]) is None
@@ -155,7 +155,7 @@ def test_a_time_ends_before_its_end(backend: str, tmp_path: Path) -> None:
 @backends
 def test_old_rows_go_first_and_their_sums_stay(backend: str, tmp_path: Path) -> None:
     async def check() -> None:
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             tables = open_ledger(store)
             assert tables is not None
             assert await tables.add_rows([row(at=START + 3600 * hour) for hour in range(10)]) is None
@@ -190,7 +190,7 @@ def test_calls_that_run_count_until_they_end_and_then_once(
             left.pop(row.id, None)
 
     async def check() -> None:
-        async with opened(backend, folder) as store:
+        async with open_store(backend, folder) as store:
             tables = open_ledger(store)
             assert tables is not None
             for _ in range(2):
@@ -209,7 +209,7 @@ def test_calls_that_run_count_until_they_end_and_then_once(
 
 def test_more_than_sixty_four_bits(tmp_path: Path) -> None:
     async def check() -> None:
-        async with opened("sqlite", tmp_path) as store:
+        async with open_store("sqlite", tmp_path) as store:
             tables = open_ledger(store)
             assert tables is not None
             amount = 9 * 10**18
@@ -362,7 +362,7 @@ def test_names_of_clients_are_bounded_and_printable(tmp_path: Path) -> None:
         call = CallUsage("p", "m\0" * 200, usage=Usage(10**30, -5))
         hostile = make_row("x", record, call)
         for backend in BACKENDS:
-            async with opened(backend, tmp_path) as store:
+            async with open_store(backend, tmp_path) as store:
                 tables = open_ledger(store)
                 assert tables is not None
                 assert await tables.add_rows([hostile]) is None

@@ -27,12 +27,12 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
     body_of,
-    busy,
+    busy_answer,
     call,
     error_of,
     open_call,
+    opening_frames,
     play_script,
     stage,
     write_chunked,
@@ -296,7 +296,7 @@ def test_what_the_provider_counts_is_settled(provider: str, stream: bool, tmp_pa
 
 def test_a_provider_that_refuses_costs_a_request_and_no_tokens(tmp_path: Path) -> None:
     with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\nrequests_per_minute = 1000\n") as served:
-        scene = served.scene("openai-chat", busy("openai-chat"))
+        scene = served.scene("openai-chat", busy_answer("openai-chat"))
         assert asked(served, scene, "ana") == 503
         assert used(served) == {"all requests/requests_per_minute": 1}
 
@@ -304,7 +304,7 @@ def test_a_provider_that_refuses_costs_a_request_and_no_tokens(tmp_path: Path) -
 def test_a_client_that_leaves_gives_back_what_it_did_not_use(tmp_path: Path) -> None:
     def play(peer: ScriptedConnection) -> None:
         peer.send(STREAM_HEAD)
-        peer.chunk(*begun("openai-chat"))
+        peer.chunk(*opening_frames("openai-chat"))
         peer.wait_for_close()
 
     with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\nparallel_requests = 1\n") as served:
@@ -1068,7 +1068,7 @@ def test_a_fallback_after_a_failure_gives_back_what_the_first_provider_held(tmp_
     rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
     limits = '[[limits]]\nper = "provider"\ntokens_per_day = 100000\nrequests_per_minute = 1000\n'
     with limited(tmp_path, limits + rules) as served:
-        first = served.scene("openai-chat", busy("openai-chat"))
+        first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("anthropic", play_script("anthropic", False))
         served.wire._scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 200
@@ -1122,7 +1122,7 @@ def test_a_model_without_a_price(switch: str, tmp_path: Path) -> None:
 def test_a_fallback_without_a_price_is_not_asked(tmp_path: Path) -> None:
     rules = f'{PRICES}[models.pair]\nprovider = "chat"\nmodel = "priced-s901x"\nfallbacks = ["chat/unheard-of-s902x"]\n'
     with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 5\n{rules}') as served:
-        first = served.scene("openai-chat", busy("openai-chat"))
+        first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("openai-chat", play_script("openai-chat", False))
         served.wire._scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 503

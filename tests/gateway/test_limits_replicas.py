@@ -15,7 +15,7 @@ import pytest
 
 from gateway import postgres, redis_server
 from gateway.counter_stores import NEEDS_REDIS
-from gateway.process import Process, stopped
+from gateway.process import Process, close_process
 from gateway.raw_exchange import (
     RawAnswer,
     RawConnection,
@@ -61,7 +61,7 @@ class CounterServer:
 def of_postgres(server: postgres.Server, schema: str) -> CounterServer:
     from toolwire.gateway.features.limits.counters_postgres import PostgresCounters
 
-    url = server.fresh(schema)
+    url = server.create_schema(schema)
 
     def lease_end() -> float:
         (row,) = server.sql(f"SELECT coalesce(min(expires), 0) FROM {schema}.toolwire_reservations")
@@ -105,14 +105,14 @@ class Fleet:
 
     def kill(self, process: Process) -> None:
         process.signal(signal.SIGKILL)
-        stopped(process)
+        close_process(process)
         self.processes.remove(process)
 
     def stop(self, process: Process) -> None:
         """As an operator stops it."""
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
-        stopped(process)
+        assert process.wait_for_exit() == 0
+        close_process(process)
         self.processes.remove(process)
 
     def close(self) -> None:
@@ -249,10 +249,10 @@ def test_a_store_that_is_down_closes_dollars_and_opens_the_rest(kind: str, tmp_p
         assert send(process, free.model).status == 200
         free.go.set()
         assert running.start().status == 200
-        assert "counters_unavailable" in process.says("counters_unavailable")
+        assert "counters_unavailable" in process.read_log_until("counters_unavailable")
         server.start()
         wait_until(lambda: send(process, priced.name).status == 200)
-        assert "counters_available" in process.says("counters_available")
+        assert "counters_available" in process.read_log_until("counters_available")
         wait_until(lambda: shared.use().get("rate/tokens_per_month") == (500, 0))
 
 

@@ -19,7 +19,7 @@ import uvloop
 from forked_commands import start_program
 from gateway.mcp_gateway import hold_timeouts
 from gateway.mcp_server import LONG, PIXEL, TOOLS
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
 from toolwire.gateway.configuration.load import load_config
@@ -675,12 +675,12 @@ def test_programs_end_with_the_process(tmp_path: Path, workers: str) -> None:
     pids = tmp_path / "pids"
     command = [sys.executable, str(HERE / "mcp_misbehaving.py"), "noted", str(pids)]
     (tmp_path / "toolwire.toml").write_text(f'[mcp.rogue]\ncommand = {json.dumps(command)}\nmodels = ["loopback"]\n')
-    with serving(tmp_path, "--workers", workers) as process:
+    with run_gateway(tmp_path, "--workers", workers) as process:
         body = b'{"model": "loopback", "messages": [{"role": "user", "content": "hello"}]}'
         assert ask(process.port, "POST", "/v1/chat/completions", body).status == 200
-        assert '"up"' in process.says('"rogue"')
+        assert '"up"' in process.read_log_until('"rogue"')
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
     started = pids.read_text().split()
     assert started
     for pid in started:

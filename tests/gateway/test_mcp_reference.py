@@ -14,7 +14,7 @@ import pytest
 
 from forked_commands import start_program
 from gateway.mcp_server import PIXEL
-from gateway.npm import HERE, installed
+from gateway.npm import HERE, install_packages
 from gateway.test_mcp import at, run, talking, words
 from toolwire.core.ir import Media
 from toolwire.gateway.features.mcp.settings import McpServer
@@ -27,7 +27,7 @@ FILES = str(PACKAGES / "server-filesystem" / "dist" / "index.js")
 
 @pytest.fixture(scope="module")
 def node(pytestconfig: pytest.Config) -> str:
-    return installed(pytestconfig)
+    return install_packages(pytestconfig)
 
 
 @contextmanager

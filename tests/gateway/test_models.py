@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from gateway.list_server import ListServer, list_server, openai_list
-from gateway.raw_exchange import ask, own
+from gateway.raw_exchange import ask, run_own_server
 from toolwire.core.codec import ModelInfo, make_facts
 from toolwire.gateway import app
 from toolwire.gateway.configuration.load import load_config
@@ -399,7 +399,7 @@ def gateway_port(tmp_path: Path) -> Any:
     with (
         list_server(chat) as first,
         list_server(claude) as second,
-        own(app(write_config(tmp_path, first.url, second.url, free_port()))) as port,
+        run_own_server(app(write_config(tmp_path, first.url, second.url, free_port()))) as port,
     ):
         yield port
 
@@ -435,7 +435,10 @@ def test_one_model_has_the_facts_of_its_provider(gateway_port: int) -> None:
 
 def test_pages_of_a_merged_list(tmp_path: Path) -> None:
     listed = {"/v1/models": openai_list(*(f"gpt-{number}" for number in range(50)))}
-    with list_server(listed) as server, own(app(write_config(tmp_path, server.url, server.url, free_port()))) as port:
+    with (
+        list_server(listed) as server,
+        run_own_server(app(write_config(tmp_path, server.url, server.url, free_port()))) as port,
+    ):
         seen: list[str] = []
         after = ""
         while True:
@@ -452,7 +455,10 @@ def test_pages_of_a_merged_list(tmp_path: Path) -> None:
 def test_a_provider_hears_through_which_gateways_it_is_asked(tmp_path: Path) -> None:
     """So that gateways that list each other do not ask for ever: one that finds itself in the header refuses."""
     listed = {"/v1/models": openai_list("gpt-1")}
-    with list_server(listed) as server, own(app(write_config(tmp_path, server.url, server.url, free_port()))) as port:
+    with (
+        list_server(listed) as server,
+        run_own_server(app(write_config(tmp_path, server.url, server.url, free_port()))) as port,
+    ):
         assert get(port, "/v1/models", "all", {"x-toolwire-hops": "abc"}).status == 200
         hops = [headers["x-toolwire-hops"] for _, headers in server.asked]
         assert len(hops) == 2
@@ -479,7 +485,7 @@ def test_a_demo_is_translated(tmp_path: Path, model: str) -> None:
     message = {"role": "user", "content": "What is the weather in Paris and London?"}
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {"city": {}}}}}
     body = {"model": model, "messages": [message], "tools": [tool], "logit_bias": {"1": 1}}
-    with own(app(path)) as port:
+    with run_own_server(app(path)) as port:
         got = ask(port, "POST", "/v1/chat/completions", json.dumps(body).encode())
     assert got.status == 200, got.data
     assert got.json()["model"] == model

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, losses
-from gateway.conftest import MODELS, configuration, named, served
+from gateway.conftest import MODELS, configuration, provider_name, serve_config
 from gateway.declared_tools import Unreadable
 from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer
 
@@ -33,19 +33,19 @@ def repairing(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
     """A gateway that repairs the calls of all models, and treats bad calls by the name of the model."""
     lines = []
     for target in PROTOCOLS:
-        name = named(target)
+        name = provider_name(target)
         for mode in ("keep", "ask-again", "refuse"):
             lines.append(f'[models."{mode}-{name}"]\nprovider = "{name}"\nmodel = "{MODELS[target]}"')
             lines.append(f'tool_format = "auto"\non_bad_call = "{mode}"')
     file = tmp_path_factory.mktemp("repairing") / "toolwire.toml"
     file.write_text(configuration(provider.url) + "\n".join(lines))
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 
 def start(base: str, script: Script, source: str, target: str, stream: bool, mode: str = "keep") -> Conversation:
     losses()
-    return CLIENTS[source](base, f"{mode}-{named(target)}", stream, Task(f"Weather? {script.mark}", RESULTS))
+    return CLIENTS[source](base, f"{mode}-{provider_name(target)}", stream, Task(f"Weather? {script.mark}", RESULTS))
 
 
 @streamed

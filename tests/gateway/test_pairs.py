@@ -16,7 +16,7 @@ import pytest
 from google.genai import errors as genai_errors
 
 from gateway.clients import CLIENTS, PNG, Conversation, Refused, Result, Task, Turn, close_all
-from gateway.conftest import only
+from gateway.conftest import only_where
 from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Script, ScriptedAnswer, Step
 from waits import PATIENCE
 
@@ -172,7 +172,7 @@ def test_an_image_of_the_user(start: Start) -> None:
     assert images(talk.asked[0]) == 1
 
 
-@only(lambda source, **_: bool(CLIENTS[source].result_images))
+@only_where(lambda source, **_: bool(CLIENTS[source].result_images))
 def test_an_image_in_a_result(start: Start, source: str) -> None:
     client, talk = start(ScriptedAnswer("", (PARIS, OSLO)), ScriptedAnswer(DONE), results={
         "Paris": Result("The plot:", image=True), "Oslo": Result("3 °C")
@@ -238,7 +238,7 @@ def hold() -> Iterator[Hold]:
     made.close()
 
 
-@only(lambda stream, **_: stream)
+@only_where(lambda stream, **_: stream)
 def test_pieces_arrive_when_they_come(start: Start, target: str, hold: Hold) -> None:
     """The provider does not go on before the client has the first piece."""
     client, _ = start(Step(ScriptedAnswer(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
@@ -249,7 +249,7 @@ def test_pieces_arrive_when_they_come(start: Start, target: str, hold: Hold) -> 
     assert first + "".join(pieces) == WORDS_LATER
 
 
-@only(lambda stream, source, **_: stream and source != "gemini")
+@only_where(lambda stream, source, **_: stream and source != "gemini")
 def test_a_client_that_leaves_is_no_longer_served(start: Start, target: str, hold: Hold) -> None:
     """Google's SDK is left out: it reads on until its stream is collected as garbage."""
     client, _ = start(Step(ScriptedAnswer(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
@@ -331,7 +331,7 @@ WORDS: dict[str, Callable[[Any], bool]] = {
 """What agents look for to know that the conversation is too long."""
 
 
-@only(lambda stream, breaks, **_: stream or breaks == "cut")
+@only_where(lambda stream, breaks, **_: stream or breaks == "cut")
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
 def test_a_broken_answer_is_never_a_success(start: Start, source: str, breaks: Any) -> None:
     client, talk = start(Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks=breaks))

@@ -20,7 +20,7 @@ from gateway.raw_exchange import (
     path_of,
     stage,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, write_envelope
@@ -63,7 +63,7 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
     served: Served, protocol: str, stream: bool, way: str
 ) -> None:
     provider = {"openai-chat": "chat", "openai-responses": "responses"}.get(protocol, protocol)
-    play = write_chunked(*frames(protocol)) if stream else whole(protocol)
+    play = write_chunked(*frames(protocol)) if stream else whole_answer(protocol)
     scene = served.scene(protocol, play, model=f"alias-{provider}")
     asked = scene.model if way == "provider" else scene.name
     sent = _odd(protocol, asked, stream)
@@ -78,7 +78,7 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
 @SAME
 def test_half_of_a_character_is_replaced_and_reported(served: Served, protocol: str, stream: bool) -> None:
     """Agents cut texts between the halves of a surrogate pair, and providers refuse such a request."""
-    play = write_chunked(*frames(protocol)) if stream else whole(protocol)
+    play = write_chunked(*frames(protocol)) if stream else whole_answer(protocol)
     scene = served.scene(protocol, play)
     sent = _odd(protocol, scene.model, stream).replace(b"Caf", b"\\ud83dCaf")
     got = ask(served.port, "POST", path_of(protocol, scene.model, stream), sent)
@@ -89,13 +89,13 @@ def test_half_of_a_character_is_replaced_and_reported(served: Served, protocol: 
 
 @SAME
 def test_a_model_in_the_path_is_all_that_changes_there(served: Served, protocol: str) -> None:
-    scene = served.scene(protocol, whole(protocol))
+    scene = served.scene(protocol, whole_answer(protocol))
     call(served, protocol, scene.model, False)
     assert scene.asked[0].target == path_of(protocol, scene.name, False)
 
 
 def test_an_escaped_key_and_a_name_that_is_also_inside(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     for body in (
         b'{"messages":[{"role":"user","content":"Hi"}],"mod\\u0065l":"%b"}' % scene.model.encode(),
         b'{"metadata":{"model":"inner"},"messages":[{"role":"user","content":"Hi"}],"model":"%b"}'
@@ -108,7 +108,7 @@ def test_an_escaped_key_and_a_name_that_is_also_inside(served: Served) -> None:
 
 
 def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     sealed = write_envelope([EnvelopeEntry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
     thinking = {"type": "thinking", "thinking": "hm", "signature": sealed}
     turns = [
@@ -124,7 +124,7 @@ def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> N
 
 def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None:
     """A fixed budget of thinking is an error for newer models, which think as they see fit."""
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     served.wire._scenes[b"s990x"] = scene
     body = {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 4000, "temperature": 1}
     got = call(served, "anthropic", "old", False, **body)
@@ -135,7 +135,7 @@ def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None
 
 
 def test_an_operators_limit_is_no_passing(served: Served) -> None:
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     served.wire._scenes[b"s991x"] = scene
     got = call(served, "anthropic", "capped", False)
     assert scene.asked[0].json()["max_tokens"] == 7
@@ -147,7 +147,7 @@ def test_an_operators_limit_is_no_passing(served: Served) -> None:
 
 @SAME
 def test_a_whole_answer_arrives_byte_for_byte(served: Served, protocol: str) -> None:
-    body = whole(protocol).partition(b"\r\n\r\n")[2]
+    body = whole_answer(protocol).partition(b"\r\n\r\n")[2]
     odd = b" " + body.replace(b":", b" :\t", 3)[:-1] + b', "x_new": {"a": 1.50, "b": "\\u00e9\xf0\x9f\x8c\x8d"}}\r\n'
     scene = served.scene(protocol, answer(200, odd))
     got = call(served, protocol, scene.model, False)
@@ -181,7 +181,7 @@ def test_a_stream_arrives_byte_for_byte_however_it_is_cut(
 def test_headers_of_the_same_protocol_pass_and_others_do_not(served: Served, protocol: str) -> None:
     scene = served.scene(
         protocol,
-        whole(
+        whole_answer(
             protocol,
             set_cookie="a=b",
             server="theirs",

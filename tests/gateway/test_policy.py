@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
-from gateway.conftest import configuration, named, served
+from gateway.conftest import configuration, provider_name, serve_config
 from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.test_pairs import MODELS, exchanged
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -74,7 +74,7 @@ DONE = "It is 15 °C in Paris."
 def ruled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("policy") / "toolwire.toml"
     file.write_text(configuration(provider.url) + RULES)
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
     close_all()
 
@@ -267,14 +267,14 @@ def test_a_demand_that_the_model_cannot_be_given_follows_the_rule(
     file.write_text(f'{configuration(provider.url)}\n[[policy]]\nname = "mine"\nchoice = "{choice}"\n')
     talk = provider.script(ScriptedAnswer(DONE))
     body: dict[str, Any] = {
-        "model": f"{named('anthropic')}/{model}",
+        "model": f"{provider_name('anthropic')}/{model}",
         "messages": [{"role": "user", "content": talk.mark}],
         "tools": [weather("w")],
         "tool_choice": "required",
     }
     if effort:
         body["reasoning_effort"] = effort
-    with served(file) as base:
+    with serve_config(file) as base:
         status, answer = posted(base, body)
     if choice == "refuse":
         assert status == 400
@@ -330,7 +330,7 @@ def test_where_a_demand_and_thinking_exclude_each_other(
     }
     if effort:
         body["reasoning_effort"] = effort
-    with served(file) as base:
+    with serve_config(file) as base:
         status, answer = posted(base, body)
     if choice == "refuse" and not can:
         assert (status, talk.asked) == (400, [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all
-from gateway.mcp_gateway import equipped, equipping
+from gateway.mcp_gateway import serve_config_text, serve_with_mcp
 from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.test_pairs import MODELS, exchanged
 
@@ -53,7 +53,7 @@ PLUS = ("plus", {"first": 2, "second": 3})
 @pytest.fixture(scope="module")
 def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("ruled-mcp")
-    with equipping(folder, equipped(folder, provider, mcp=ONLY, more=ALIASES + RULES)) as base:
+    with serve_config_text(folder, serve_with_mcp(folder, provider, mcp=ONLY, more=ALIASES + RULES)) as base:
         yield base
     close_all()
 

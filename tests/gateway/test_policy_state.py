@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.clients import CLIENTS, Result, Task, close_all
-from gateway.conftest import only
-from gateway.process import serving
+from gateway.conftest import only_where
+from gateway.process import run_gateway
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.raw_exchange import answer, ask, stage
 from gateway.state_clients import (
@@ -198,11 +198,14 @@ def test_a_reload_between_turns(provider: Provider, tmp_path: Path) -> None:
     with gateway_with_store(tmp_path, provider, keys=()):
         plain = file.read_text().replace('log_format = "none"', 'log_format = "json"')
     file.write_text(plain + RENAMED)
-    with serving(tmp_path, "--config", str(file)) as process, open_client(f"http://127.0.0.1:{process.port}") as client:
+    with (
+        run_gateway(tmp_path, "--config", str(file)) as process,
+        open_client(f"http://127.0.0.1:{process.port}") as client,
+    ):
         first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
         file.write_text(plain + OTHERWISE)
         process.signal(signal.SIGHUP)
-        process.says('"config_reloaded"')
+        process.read_log_until('"config_reloaded"')
         second = client.turn(
             "m-anthropic", function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
         )
@@ -285,7 +288,7 @@ def test_a_retried_call_follows_the_rules_in_force(
 SUMMARY = "The user lives in Paris, where it is 15 °C."
 
 
-@only(lambda target, how: target != "openai-responses" or how == "trigger")
+@only_where(lambda target, how: target != "openai-responses" or how == "trigger")
 @EVERYWHERE
 @pytest.mark.parametrize("how", ["by itself", "kept", "trigger"])
 def test_compaction_under_rules(clients: dict[str, ResponsesClient], provider: Provider, target: str, how: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.clients import CLIENTS, TOOLS, Task, close_all
-from gateway.conftest import configuration, served
+from gateway.conftest import configuration, serve_config
 from gateway.provider import PROTOCOLS, Provider, Received, Script
 from gateway.test_provider_changes import MAPPED, MODELS, RESULTS, WHERE, rounds
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -34,7 +34,7 @@ def gateways(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> It
     with ExitStack() as stack:
         file = folder / "toolwire.toml"
         file.write_text(f'{configuration(provider.url)}[store]\nurl = "sqlite:///{folder}/store.db"\n')
-        yield [stack.enter_context(served(file)) for _ in range(TURNS)]
+        yield [stack.enter_context(serve_config(file)) for _ in range(TURNS)]
     close_all()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.conftest import served
+from gateway.conftest import serve_config
 from toolwire.core.events import fold
 from toolwire.core.ir import Call, Request, Text, Tool, Turn
 from toolwire.core.json_values import decode, expect_object
@@ -62,9 +62,9 @@ AGENTS = (
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("presets")
     (folder / "model.toml").write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
-    with served(folder / "model.toml") as model:
+    with serve_config(folder / "model.toml") as model:
         (folder / "toolwire.toml").write_text(FILE.format(url=model))
-        with served(folder / "toolwire.toml") as url:
+        with serve_config(folder / "toolwire.toml") as url:
             yield url
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.case_gateway import Object, differences
-from gateway.conftest import named, served
+from gateway.conftest import provider_name, serve_config
 from gateway.provider import PROTOCOLS, refusal
 from toolwire_conformance.targets import Route
 from toolwire_conformance.transports import HttpTransport, ProviderServer
@@ -87,20 +87,24 @@ def through(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HttpTran
     stage = ProviderServer(drain_timeout=PATIENCE)
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
-        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
+        lines.append(
+            f'[providers.p-{provider_name(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"'
+        )
         lines.append(f'tools = "{request.param}"')
         for mode in ("native", "prompted"):
-            lines.append(f'[models."{mode}-{named(protocol)}"]\nprovider = "p-{named(protocol)}"\nmodel = "{MODEL}"')
+            lines.append(
+                f'[models."{mode}-{provider_name(protocol)}"]\nprovider = "p-{provider_name(protocol)}"\nmodel = "{MODEL}"'
+            )
             lines.append(f'tools = "{mode}"')
     file = tmp_path / "toolwire.toml"
     file.write_text("\n".join(lines))
-    with served(file) as url:
+    with serve_config(file) as url:
         yield HttpTransport(url, stage, find_route, timeout=PATIENCE, frame_timeout=PATIENCE)
     stage.close()
 
 
 def find_route(_client: str, provider: str, model: str) -> Route:
-    return Route(model if model.startswith(("native-", "prompted-")) else f"p-{named(provider)}/{model}")
+    return Route(model if model.startswith(("native-", "prompted-")) else f"p-{provider_name(provider)}/{model}")
 
 
 streamed = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

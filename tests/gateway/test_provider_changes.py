@@ -13,7 +13,7 @@ from itertools import combinations, product
 import pytest
 
 from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Turn, close_all, losses
-from gateway.conftest import configuration, named, served
+from gateway.conftest import configuration, provider_name, serve_config
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Script, ScriptedAnswer
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.core.envelopes import ENVELOPE_PREFIX
@@ -149,11 +149,11 @@ def doubled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     lines = [configuration(provider.url)]
     for protocol in PROTOCOLS:
         base = provider.url if protocol in ("anthropic", "gemini") else f"{provider.url}/v1"
-        lines.append(f'[providers.{named(protocol)}2]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
+        lines.append(f'[providers.{provider_name(protocol)}2]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
         lines.append(f'api_key = "{SECOND_KEYS[protocol]}"')
     file = tmp_path_factory.mktemp("doubled") / "toolwire.toml"
     file.write_text("\n".join(lines) + "\n")
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 

@@ -22,15 +22,15 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
     call,
+    error_frame,
     error_of,
-    failing,
     open_call,
+    opening_frames,
     play_script,
     refusal,
     stage,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -198,11 +198,11 @@ def test_a_provider_that_is_silent(hasty: Served, client: str, provider: str) ->
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_stream_that_fails_names_the_provider(served: Served, client: str, provider: str) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
-        peer.chunk(failing(provider), b"")
+        peer.chunk(error_frame(provider), b"")
 
-    for script, is_own_frame in ((play, True), (write_chunked(*begun(provider)), False)):
+    for script, is_own_frame in ((play, True), (write_chunked(*opening_frames(provider)), False)):
         scene = served.scene(provider, script)
         line = open_call(served, client, scene.model, True)
         response = line.start()
@@ -328,7 +328,7 @@ def test_answers_without_a_provider_do_not_have_it(served: Served) -> None:
 
 
 def test_a_name_that_a_header_cannot_have_is_percent_encoded(served: Served) -> None:
-    scene = served.scene("openai-chat", whole("openai-chat"), provider="münchen")
+    scene = served.scene("openai-chat", whole_answer("openai-chat"), provider="münchen")
     assert call(served, "openai-chat", scene.model, False).headers[HEADER] == "m%C3%BCnchen"
 
 

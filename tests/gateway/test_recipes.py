@@ -13,7 +13,7 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from gateway.conftest import served
+from gateway.conftest import serve_config
 from gateway.imitations import (
     ANTHROPIC,
     AZURE,
@@ -25,7 +25,7 @@ from gateway.imitations import (
     OPENROUTER,
     VLLM,
     Imitation,
-    imitated,
+    serve_imitation,
 )
 from toolwire.gateway.configuration.load import find_problems
 
@@ -116,13 +116,13 @@ def _two_turns_in_messages(url: str, key: str, model: str) -> None:
 @pytest.mark.parametrize("recipe", TABLE, ids=[f"{recipe.page}-{recipe.block}" for recipe in TABLE])
 def test_the_recipe_works(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
-        running = {shown: stack.enter_context(imitated(server)) for shown, server in recipe.servers.items()}
+        running = {shown: stack.enter_context(serve_imitation(server)) for shown, server in recipe.servers.items()}
         addresses = {shown: address for shown, (address, _) in running.items()}
         text = _prepare(recipe, addresses, monkeypatch)
         assert [problem for problem in find_problems(text, {}) if problem.severity == "error"] == []
         file = tmp_path / "toolwire.toml"
         file.write_text(text + "\n")
-        url = stack.enter_context(served(file))
+        url = stack.enter_context(serve_config(file))
         for model in recipe.models:
             _two_turns_in_chat(url, _client_key(1), model)
             _two_turns_in_messages(url, _client_key(1), model)
@@ -133,11 +133,11 @@ def test_a_fallback_of_a_recipe_answers_when_the_first_server_is_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = next(recipe for recipe in TABLE if recipe.page == "team")
-    with imitated(DEEPSEEK) as (address, seen):
+    with serve_imitation(DEEPSEEK) as (address, seen):
         addresses = {"https://api.deepseek.com": address, "https://api.anthropic.com": "http://127.0.0.1:1"}
         text = _prepare(recipe, addresses, monkeypatch).replace("[server]\n", "[server]\nretries = 0\n")
         (tmp_path / "toolwire.toml").write_text(text)
-        with served(tmp_path / "toolwire.toml") as url:
+        with serve_config(tmp_path / "toolwire.toml") as url:
             _two_turns_in_messages(url, _client_key(2), "claude-opus-5-5")
         assert seen == ["openai-chat", "openai-chat"]
 
@@ -146,10 +146,10 @@ def test_a_key_of_the_team_reaches_its_models_only(tmp_path: Path, monkeypatch: 
     from openai import APIStatusError
 
     recipe = next(recipe for recipe in TABLE if recipe.page == "team")
-    with imitated(DEEPSEEK) as (address, _):
+    with serve_imitation(DEEPSEEK) as (address, _):
         addresses = {"https://api.deepseek.com": address, "https://api.anthropic.com": "http://127.0.0.1:1"}
         (tmp_path / "toolwire.toml").write_text(_prepare(recipe, addresses, monkeypatch))
-        with served(tmp_path / "toolwire.toml") as url:
+        with serve_config(tmp_path / "toolwire.toml") as url:
             _two_turns_in_chat(url, _client_key(3), "fast")
             with pytest.raises(APIStatusError) as refused:
                 _two_turns_in_chat(url, _client_key(3), "claude-opus-5-5")

@@ -35,7 +35,7 @@ EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     from gateway.postgres import server
 
-    store = f'[store]\nurl = "{server().fresh("scale")}"\nbackground_lease = {LEASE}\n'
+    store = f'[store]\nurl = "{server().create_schema("scale")}"\nbackground_lease = {LEASE}\n'
     with start_replicas(tmp_path_factory.mktemp("fleet"), configuration(provider.url) + store) as made:
         yield made
     close_all()
@@ -43,7 +43,7 @@ def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def gateways(three: Replicas) -> Replicas:
-    three.whole()
+    three.restore_size()
     return three
 
 
@@ -56,7 +56,7 @@ def balanced(gateways: Replicas, request: pytest.FixtureRequest) -> Iterator[Rep
     if not IS_HERE:
         pytest.skip("HAProxy is not here: the tests behind it were left out")
     gateways.balancer = proxy = Haproxy()
-    gateways.tell()
+    gateways.update_balancers()
     try:
         yield gateways
     finally:
@@ -145,7 +145,7 @@ def test_a_session_has_each_turn_elsewhere(
     turns = SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], stream, task).run()
     assert [turn.text for turn in turns] == ["Let me look.", "", DONE]
     assert [turn.thinking for turn in turns] == [*THOUGHTS, ""]
-    assert set(gateways.served(SIZE)) == gateways.names
+    assert set(gateways.list_servers(SIZE)) == gateways.names
     assert [asked.protocol for asked in talk.asked] == [target] * 3
     wanted = [SEALS[target] or thought for thought in THOUGHTS]
     assert [sealed(asked) for asked in talk.asked] == [wanted[:count] for count in range(3)]
@@ -186,7 +186,7 @@ def test_the_provider_sees_the_same_bytes_from_each(
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
     SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], False, task).run()
     again = gateways.ours.passed[-1].request
-    assert [member.again(again) for member in gateways.members] == [200] * SIZE
+    assert [member.resend_request(again) for member in gateways.members] == [200] * SIZE
     assert [sealed(asked) for asked in talk.asked[1:]] == [[SEALS[target] or THOUGHTS[0]]] * (SIZE + 1)
     assert {asked.raw for asked in talk.asked[1:]} == {talk.asked[1].raw}
 
@@ -213,7 +213,7 @@ class Stream:
     def start(self, gateways: Replicas) -> None:
         self.line = RawConnection(gateways.balancer.port)
         self.line.send("POST", path_of(self.source, MODEL, True), self.body(True))
-        self.member = gateways.named(self.line.start().getheader("x-request-id") or "")
+        self.member = gateways.find_member(self.line.start().getheader("x-request-id") or "")
         assert self.hold.reached.wait(PATIENCE)
         self.begun = self.line.read_until(b"These")
 
@@ -306,7 +306,7 @@ def in_background(gateways: Replicas, provider: Provider, holds: list[Hold]) -> 
     got = ask(gateways.balancer.port, "POST", "/v1/responses", encode_json(body).encode())
     assert got.json()["status"] in ("queued", "in_progress")
     assert holds[-1].reached.wait(PATIENCE)
-    made = Background(got.json()["id"], holds[-1], gateways.named(got.id))
+    made = Background(got.json()["id"], holds[-1], gateways.find_member(got.id))
     for member in gateways.members:
         wait_until(lambda member=member: made.status(member) == "in_progress")  # type: ignore[misc]
     return made
@@ -335,10 +335,10 @@ def test_an_answer_in_the_background_is_finished_before_its_gateway_stops(
 ) -> None:
     made = in_background(gateways, provider, holds)
     gateways.drain(made.member)
-    made.member.process.refuses()
+    made.member.process.wait_until_refusing()
     assert made.status(gateways.members[0]) == "in_progress"
     made.hold.release()
-    assert gateways.left(made.member) == 0
+    assert gateways.wait_for_exit(made.member) == 0
     assert_kept(gateways.members, made.id, LONG)
 
 
@@ -401,14 +401,14 @@ def test_all_are_replaced_in_turn_and_nobody_notices(balanced: Replicas, provide
             while streams[-1].member is not old:
                 streams.append(started(balanced, provider, holds))
             balanced.drain(old)
-            old.process.refuses()
+            old.process.wait_until_refusing()
             kept += [told.get(timeout=PATIENCE) for _ in range(told.qsize() + 9)]
             for stream in streams:
                 stream.hold.release()
                 got = stream.rest()
                 assert got.whole
                 assert text_of("openai-responses", got, True) == LONG
-            assert balanced.left(old) == 0
+            assert balanced.wait_for_exit(old) == 0
             balanced.start()
     finally:
         for worker in workers:

@@ -22,7 +22,7 @@ import pytest
 from forked_commands import run_command
 from gateway.clients import KEY
 from gateway.conftest import configuration as gateway_configuration
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     PROVIDER_KEY,
@@ -481,7 +481,7 @@ def test_workers_share_background_responses(provider: Provider, tmp_path: Path, 
         f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 9\n'
     )
     talk = provider.script(ScriptedAnswer("Done."), Step(ScriptedAnswer("Never."), hold=hold, after=3))
-    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+    with run_gateway(tmp_path, "--config", str(file), "--workers", "2") as process:
         base = f"http://127.0.0.1:{process.port}"
         with open_client(base) as client:
             id = client.raw("POST", "/responses", background_body(talk.mark)).json()["id"]
@@ -524,14 +524,14 @@ def test_background_responses_fail_when_the_gateway_stops(
     text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 1000\n'
     file.write_text(text)
     talk = provider.script(Step(ScriptedAnswer("Never."), hold=hold, after=3))
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         line, _, id = start_background(f"http://127.0.0.1:{process.port}", MODEL["anthropic"], talk.mark, stream=True)
         assert hold.reached.wait(PATIENCE)
         process.signal(signal.SIGTERM)
-        process.refuses()
+        process.wait_until_refusing()
         if signals == 2:
             process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         with contextlib.suppress(ConnectionError, http.client.IncompleteRead):
             assert b"response.completed" not in read_rest(line)
         line.disconnect()

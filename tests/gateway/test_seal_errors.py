@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.case_gateway import Object, differences, staged
+from gateway.case_gateway import Object, differences, open_case_transport
 from toolwire_conformance.transports import HttpTransport
 
 SEAL = "EqQBCkgIBRABGAIiQ3NpZ25hdHVyZQ=="
@@ -66,7 +66,7 @@ WITHOUT: dict[str, Object] = {
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpTransport]:
-    with staged(tmp_path_factory.mktemp("seals")) as over_http:
+    with open_case_transport(tmp_path_factory.mktemp("seals")) as over_http:
         yield over_http
 
 

@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 
 from forked_commands import run_command
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.raw_exchange import (
     RawAnswer,
     RawConnection,
     RawProvider,
     ScriptedConnection,
     ask,
-    begun,
     configuration,
     frames,
     is_complete,
+    opening_frames,
     request_of,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire_conformance.peers.peer import encode_json
@@ -55,9 +55,9 @@ def _opened(port: int, model: str) -> RawConnection:
 
 
 def _stalls(peer: ScriptedConnection) -> None:
-    peer.send(write_chunked(*begun("openai-chat"), end=False))
+    peer.send(write_chunked(*opening_frames("openai-chat"), end=False))
     peer.wait_for_release()
-    peer.chunk(*frames("openai-chat", "Hello there, how are you today?")[len(begun("openai-chat")) :], b"")
+    peer.chunk(*frames("openai-chat", "Hello there, how are you today?")[len(opening_frames("openai-chat")) :], b"")
 
 
 def _rest(line: RawConnection, first: bytes) -> RawAnswer:
@@ -71,7 +71,7 @@ def _rest(line: RawConnection, first: bytes) -> RawAnswer:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_is_and_serves_without_configuration(tmp_path: Path, number: int) -> None:
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         base = f"http://127.0.0.1:{process.port}"
         lines = [line.split("#")[0].strip() for line in process.banner]
         assert lines == [
@@ -79,51 +79,51 @@ def test_it_says_where_it_is_and_serves_without_configuration(tmp_path: Path, nu
             f"export ANTHROPIC_BASE_URL={base}",
             f"export GOOGLE_GEMINI_BASE_URL={base}",
         ]
-        assert base in process.says("Toolwire")
+        assert base in process.read_log_until("Toolwire")
         assert ask(process.port, "GET", "/readyz").status == 200
         got = _chat(process.port, "loopback")
         assert got.status == 200
-        line = json.loads(process.says(got.id))
+        line = json.loads(process.read_log_until(got.id))
         assert (line["provider"], line["status"]) == ("loopback", 200)
         process.signal(number)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
         first = line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
-        process.refuses()
+        process.wait_until_refusing()
         scene.go.set()
         got = _rest(line, first)
         assert text_of("openai-chat", got, True) == "Hello there, how are you today?"
         assert is_complete("openai-chat", got.frames)
-        assert process.ended() == 0
-        assert '"status":200' in process.says('"event":"exchange"')
+        assert process.wait_for_exit() == 0
+        assert '"status":200' in process.read_log_until('"event":"exchange"')
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
         line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
-        process.refuses()
+        process.wait_until_refusing()
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         scene.go.set()
         line.connection.close()
 
 
 def test_a_balancer_is_told_before_it_stops(tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text("[server.timeouts]\ndrain = 600\n")
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         assert ask(process.port, "GET", "/readyz").status == 200
         process.signal(signal.SIGTERM)
         for _ in range(ENOUGH):
@@ -132,16 +132,16 @@ def test_a_balancer_is_told_before_it_stops(tmp_path: Path) -> None:
         assert ask(process.port, "GET", "/readyz").data == b"stopping\n"
         assert _chat(process.port, "loopback").status == 200
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_an_idle_connection_does_not_hold_it_up(tmp_path: Path) -> None:
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         line = RawConnection(process.port)
         line.send("GET", "/livez")
         assert line.start().read() == b"ok\n"
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         line.connection.close()
 
 
@@ -153,16 +153,16 @@ ROUTE = '[models]\n{name} = "chat/gpt-4.1-{mark}"\n'
 @pytest.mark.parametrize("how", ["signal", "file"])
 def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: RawProvider, how: str) -> None:
     file = tmp_path / "toolwire.toml"
-    old, new = wire.scene("openai-chat", _stalls), wire.scene("openai-chat", whole("openai-chat", "New."))
+    old, new = wire.scene("openai-chat", _stalls), wire.scene("openai-chat", whole_answer("openai-chat", "New."))
     file.write_text(configuration(wire, more=ROUTE.format(name="before", mark=old.mark)))
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         line = _opened(process.port, "before")
         line.start()
         first = line.read_until(b"Hel")
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         if how == "signal":
             process.signal(signal.SIGHUP)
-        assert str(file) in process.says('"config_reloaded"')
+        assert str(file) in process.read_log_until('"config_reloaded"')
         assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         assert _chat(process.port, "before").status == 404
         old.go.set()
@@ -171,23 +171,23 @@ def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: 
 
 def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvider) -> None:
     file = tmp_path / "toolwire.toml"
-    scene = wire.scene("openai-chat", whole("openai-chat"))
+    scene = wire.scene("openai-chat", whole_answer("openai-chat"))
     good = configuration(wire, more=ROUTE.format(name="before", mark=scene.mark))
     file.write_text(good)
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         file.write_text(good.replace("[models]", "[modles]"))
         process.signal(signal.SIGHUP)
-        told = json.loads(process.says("modles"))
+        told = json.loads(process.read_log_until("modles"))
         assert "models" in told["hint"]
         assert f"{file}:{good[: good.index('[models]')].count(chr(10)) + 1}" in told["message"]
         assert _chat(process.port, "before").status == 200
         file.write_text("no toml at all")
         process.signal(signal.SIGHUP)
-        process.says("invalid TOML at column")
+        process.read_log_until("invalid TOML at column")
         assert _chat(process.port, "before").status == 200
         file.unlink()
         process.signal(signal.SIGHUP)
-        process.says("cannot be read")
+        process.read_log_until("cannot be read")
         assert _chat(process.port, "before").status == 200
 
 
@@ -212,7 +212,7 @@ def _counted(port: int) -> float:
 
 
 def test_several_workers_share_the_port(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         workers = process.children()
         assert len(workers) == 2
         for _ in range(20):
@@ -225,34 +225,34 @@ def test_several_workers_share_the_port(tmp_path: Path) -> None:
             assert _chat(process.port, "loopback").status == 200
         workers = process.children()
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
         assert not [pid for pid in workers if _alive(pid)]
 
 
 def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire: RawProvider) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(configuration(wire))
-    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+    with run_gateway(tmp_path, "--config", str(file), "--workers", "2") as process:
         wait_until(lambda: ask(process.port, "GET", "/livez").status == 200)
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
         first = line.read_until(b"Hel")
-        new = wire.scene("openai-chat", whole("openai-chat", "New."))
+        new = wire.scene("openai-chat", whole_answer("openai-chat", "New."))
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         process.signal(signal.SIGHUP)
         for _ in range(2):
-            process.says('"config_reloaded"')
+            process.read_log_until('"config_reloaded"')
         for _ in range(6):
             assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         process.signal(signal.SIGTERM)
         scene.go.set()
         assert is_complete("openai-chat", _rest(line, first).frames)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_workers_do_not_outlive_whoever_looks_after_them(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         workers = process.children()
         process.signal(signal.SIGKILL)
         process.process.wait(PATIENCE)

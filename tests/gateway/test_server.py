@@ -16,15 +16,15 @@ from gateway.raw_server import (
     CLOSE,
     LIMIT,
     LOOPS,
-    become,
     by_path,
     echo,
-    refused,
+    echo_answer,
+    refusal_answer,
     run,
+    run_loop_once,
     run_server,
-    said,
     splits,
-    turn,
+    wait_until_true,
 )
 from toolwire.gateway.http import server as accepted
 from toolwire.gateway.http.admission import Admission
@@ -40,77 +40,80 @@ def play(request: pytest.FixtureRequest) -> Test:
 
 
 def no_request(why: bytes) -> bytes:
-    return refused(400, b"this is not an HTTP request: " + why + b"\n")
+    return refusal_answer(400, b"this is not an HTTP request: " + why + b"\n")
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
 KEPT: dict[str, tuple[bytes, bytes]] = {
-    "no body": (b"GET /a HTTP/1.1\r\n\r\n", said(b"GET /a ")),
-    "lines before it": (b"\r\n\r\nGET /a HTTP/1.1\r\n\r\n", said(b"GET /a ")),
-    "length": (b"POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", said(b"POST /a abc")),
-    "length of any case": (b"POST /a HTTP/1.1\r\ncOnTeNt-LeNgTh: 3\r\n\r\nabc", said(b"POST /a abc")),
-    "length of nothing": (b"POST /a HTTP/1.1\r\nContent-Length: 0\r\n\r\n", said(b"POST /a ")),
+    "no body": (b"GET /a HTTP/1.1\r\n\r\n", echo_answer(b"GET /a ")),
+    "lines before it": (b"\r\n\r\nGET /a HTTP/1.1\r\n\r\n", echo_answer(b"GET /a ")),
+    "length": (b"POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", echo_answer(b"POST /a abc")),
+    "length of any case": (b"POST /a HTTP/1.1\r\ncOnTeNt-LeNgTh: 3\r\n\r\nabc", echo_answer(b"POST /a abc")),
+    "length of nothing": (b"POST /a HTTP/1.1\r\nContent-Length: 0\r\n\r\n", echo_answer(b"POST /a ")),
     "chunks": (
         b"POST /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n",
-        said(b"POST /a abc0123456789"),
+        echo_answer(b"POST /a abc0123456789"),
     ),
     "chunks with extensions": (
         b'POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b;c="d"\r\nabc\r\n0;e\r\n\r\n',
-        said(b"POST /a abc"),
+        echo_answer(b"POST /a abc"),
     ),
-    "no chunk": (b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", said(b"POST /a ")),
-    "query": (b"GET /a?b=c&d=%20 HTTP/1.1\r\n\r\n", said(b"GET /a?b=c&d=%20 ")),
-    "escapes stay": (b"GET /a%2Fb%3f HTTP/1.1\r\n\r\n", said(b"GET /a%2Fb%3f ")),
-    "question in question": (b"GET /a?b?c HTTP/1.1\r\n\r\n", said(b"GET /a?b?c ")),
-    "fragment": (b"GET /a#b?c HTTP/1.1\r\n\r\n", said(b"GET /a#b?c ")),
-    "two slashes": (b"GET //a/b HTTP/1.1\r\n\r\n", said(b"GET //a/b ")),
-    "absolute": (b"GET http://some.host:80/a?b HTTP/1.1\r\nHost: some.host:80\r\n\r\n", said(b"GET /a?b ")),
-    "absolute without path": (b"GET http://some.host?b HTTP/1.1\r\nHost: Some.Host\r\n\r\n", said(b"GET /?b ")),
-    "absolute of no host": (b"GET http://[a HTTP/1.1\r\n\r\n", said(b"GET http://[a ")),
-    "star": (b"OPTIONS * HTTP/1.1\r\n\r\n", said(b"OPTIONS * ")),
+    "no chunk": (b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", echo_answer(b"POST /a ")),
+    "query": (b"GET /a?b=c&d=%20 HTTP/1.1\r\n\r\n", echo_answer(b"GET /a?b=c&d=%20 ")),
+    "escapes stay": (b"GET /a%2Fb%3f HTTP/1.1\r\n\r\n", echo_answer(b"GET /a%2Fb%3f ")),
+    "question in question": (b"GET /a?b?c HTTP/1.1\r\n\r\n", echo_answer(b"GET /a?b?c ")),
+    "fragment": (b"GET /a#b?c HTTP/1.1\r\n\r\n", echo_answer(b"GET /a#b?c ")),
+    "two slashes": (b"GET //a/b HTTP/1.1\r\n\r\n", echo_answer(b"GET //a/b ")),
+    "absolute": (b"GET http://some.host:80/a?b HTTP/1.1\r\nHost: some.host:80\r\n\r\n", echo_answer(b"GET /a?b ")),
+    "absolute without path": (b"GET http://some.host?b HTTP/1.1\r\nHost: Some.Host\r\n\r\n", echo_answer(b"GET /?b ")),
+    "absolute of no host": (b"GET http://[a HTTP/1.1\r\n\r\n", echo_answer(b"GET http://[a ")),
+    "star": (b"OPTIONS * HTTP/1.1\r\n\r\n", echo_answer(b"OPTIONS * ")),
     "head": (b"HEAD /a HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n"),
     "old and kept": (
         b"POST /a HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx",
-        said(b"POST /a x", b"connection: keep-alive"),
+        echo_answer(b"POST /a x", b"connection: keep-alive"),
     ),
     "an upgrade without body": (
         b"GET /a HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n\r\n",
-        said(b"GET /a "),
+        echo_answer(b"GET /a "),
     ),
     "an upgrade with a body": (
         b"POST /a HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 3\r\nUpgrade: h2c\r\n\r\nabc",
-        said(b"POST /a abc"),
+        echo_answer(b"POST /a abc"),
     ),
     "an upgrade with chunks": (
         b"POST /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"3\r\nabc\r\n0\r\nA: b\r\n\r\n",
-        said(b"POST /a abc"),
+        echo_answer(b"POST /a abc"),
     ),
     "an upgrade and more": (
         b"POST /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nxGET /b HTTP/1.1\r\n\r\n",
-        said(b"POST /a x") + said(b"GET /b "),
+        echo_answer(b"POST /a x") + echo_answer(b"GET /b "),
     ),
-    "an upgrade that is none": (b"POST /a HTTP/1.1\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx", said(b"POST /a x")),
+    "an upgrade that is none": (
+        b"POST /a HTTP/1.1\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx",
+        echo_answer(b"POST /a x"),
+    ),
     "expecting something else": (
         b"POST /a HTTP/1.1\r\nExpect: wonders\r\nContent-Length: 1\r\n\r\nx",
-        said(b"POST /a x"),
+        echo_answer(b"POST /a x"),
     ),
     "three at once": (
         b"POST /a HTTP/1.1\r\nContent-Length: 1\r\n\r\nxGET /b HTTP/1.1\r\n\r\nGET /c HTTP/1.1\r\n\r\n",
-        said(b"POST /a x") + said(b"GET /b ") + said(b"GET /c "),
+        echo_answer(b"POST /a x") + echo_answer(b"GET /b ") + echo_answer(b"GET /c "),
     ),
     "refused for its length only": (
         b"POST /a HTTP/1.1\r\nContent-Length: 1001\r\n\r\n" + 1001 * b"x",
-        said(b"large", status=413),
+        echo_answer(b"large", status=413),
     ),
 }
 CLOSED: dict[str, tuple[bytes, bytes]] = {
-    "asked to": (b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\n", said(b"GET /a ", CLOSE)),
-    "old": (b"GET /a HTTP/1.0\r\n\r\n", said(b"GET /a ", CLOSE)),
+    "asked to": (b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\n", echo_answer(b"GET /a ", CLOSE)),
+    "old": (b"GET /a HTTP/1.0\r\n\r\n", echo_answer(b"GET /a ", CLOSE)),
     "web socket": (
         b"GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\n\r\n",
-        said(b"GET /a ", CLOSE),
+        echo_answer(b"GET /a ", CLOSE),
     ),
     "no method": (b"FOO / HTTP/1.1\r\n\r\n", no_request(b"Invalid method encountered")),
     "method in small letters": (b"get / HTTP/1.1\r\n\r\n", no_request(b"Invalid method encountered")),
@@ -118,17 +121,17 @@ CLOSED: dict[str, tuple[bytes, bytes]] = {
     "no path": (b"GET a HTTP/1.1\r\n\r\n", no_request(b"Invalid characters in url")),
     "no version": (
         b"GET /\r\n\r\n",
-        refused(505, b"HTTP/0.9 is not supported; use HTTP/1.1\n"),
+        refusal_answer(505, b"HTTP/0.9 is not supported; use HTTP/1.1\n"),
     ),
     "version 2": (
         b"GET / HTTP/2.0\r\n\r\n",
-        refused(505, b"HTTP/2.0 is not supported; use HTTP/1.1\n"),
+        refusal_answer(505, b"HTTP/2.0 is not supported; use HTTP/1.1\n"),
     ),
     "unknown version": (b"GET / HTTP/1.7\r\n\r\n", no_request(b"Invalid HTTP version")),
     "version 2 at once": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", no_request(b"Pause on PRI/Upgrade")),
     "tunnel": (
         b"CONNECT a:443 HTTP/1.1\r\n\r\nabc",
-        refused(501, b"CONNECT is not supported\n"),
+        refusal_answer(501, b"CONNECT is not supported\n"),
     ),
     "bare LF": (b"GET / HTTP/1.1\nA: b\n\n", no_request(b"Expected CRLF after version")),
     "bare LF in a header": (
@@ -164,15 +167,15 @@ CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "old and in chunks": (
         b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        refused(400, b"HTTP/1.0 has no transfer-encoding\n"),
+        refusal_answer(400, b"HTTP/1.0 has no transfer-encoding\n"),
     ),
     "other codings": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        refused(501, b"only the transfer-encoding `chunked` is supported\n"),
+        refusal_answer(501, b"only the transfer-encoding `chunked` is supported\n"),
     ),
     "nearly chunked": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        refused(501, b"only the transfer-encoding `chunked` is supported\n"),
+        refusal_answer(501, b"only the transfer-encoding `chunked` is supported\n"),
     ),
     "chunked twice": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
@@ -196,11 +199,11 @@ CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "a bad one after a good one": (
         b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\nnonsense\r\n\r\n",
-        said(b"GET /a ") + said(b"GET /b ") + no_request(b"Invalid method encountered"),
+        echo_answer(b"GET /a ") + echo_answer(b"GET /b ") + no_request(b"Invalid method encountered"),
     ),
     "a bad body after a good one": (
         b"GET /a HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        said(b"GET /a ") + no_request(b"Invalid character in chunk size"),
+        echo_answer(b"GET /a ") + no_request(b"Invalid character in chunk size"),
     ),
 }
 
@@ -211,10 +214,10 @@ def test_a_request_is_answered_and_the_connection_kept(case: str, play: Test) ->
 
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             for pieces in splits(script) if len(script) < 300 else ((script,),):
                 await talk.send(*pieces)
-                await talk.answer(expected)
+                await talk.expect_answer(expected)
 
     play(test)
 
@@ -226,10 +229,10 @@ def test_a_request_is_answered_and_the_connection_closed(case: str, play: Test) 
     async def test() -> None:
         async with run_server() as made:
             for pieces in splits(script):
-                talk = made.talk()
+                talk = made.connect_client()
                 await talk.send(*pieces)
-                assert await talk.rest() == expected
-                await made.good()
+                assert await talk.read_rest() == expected
+                await made.check_new_client()
 
     play(test)
 
@@ -237,9 +240,9 @@ def test_a_request_is_answered_and_the_connection_closed(case: str, play: Test) 
 def test_what_comes_after_a_last_request_is_not_looked_at(play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
-            assert await talk.rest() == said(b"GET /a ", CLOSE)
+            assert await talk.read_rest() == echo_answer(b"GET /a ", CLOSE)
 
     play(test)
 
@@ -254,7 +257,7 @@ def test_headers_by_their_names_and_none_from_behind_the_body(play: Test) -> Non
 
     async def test() -> None:
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             head = (
                 b"POST /a HTTP/1.1\r\nX-A: b\r\nx-a: \tc\t \r\nEmpty:\r\nB: \xe9\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
@@ -262,7 +265,7 @@ def test_headers_by_their_names_and_none_from_behind_the_body(play: Test) -> Non
             first = {"x-a": "b, c", "empty": "", "b": "\xe9", "transfer-encoding": "chunked"}
             for pieces in splits(script):
                 await talk.send(*pieces)
-                await talk.answer(said(b"POST /a x") + said(b"GET /b "))
+                await talk.expect_answer(echo_answer(b"POST /a x") + echo_answer(b"GET /b "))
                 assert seen == [first, {"e": "f"}]
                 seen.clear()
 
@@ -278,13 +281,13 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 def test_a_client_that_waits_is_told_to_go_on(play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(EXPECTS)
-            await talk.answer(CONTINUE)
+            await talk.expect_answer(CONTINUE)
             await talk.send(b"abc")
-            await talk.answer(said(b"POST /a abc"))
+            await talk.expect_answer(echo_answer(b"POST /a abc"))
             await talk.send(EXPECTS + b"abc")  # it did not wait: nobody tells it anything
-            await talk.answer(said(b"POST /a abc"))
+            await talk.expect_answer(echo_answer(b"POST /a abc"))
 
     play(test)
 
@@ -300,14 +303,14 @@ def test_the_word_to_go_on_waits_for_its_turn(play: Test) -> None:
             await incoming.send_body(b"two", more=False)
 
         async with run_server(by_path({"/slow": slow})) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"GET /slow HTTP/1.1\r\n\r\n" + EXPECTS)
-            await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
-            await turn()
+            await talk.expect_answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+            await run_loop_once()
             go.set()
-            await talk.answer(b"3\r\ntwo\r\n0\r\n\r\n" + CONTINUE)
+            await talk.expect_answer(b"3\r\ntwo\r\n0\r\n\r\n" + CONTINUE)
             await talk.send(b"abc")
-            await talk.answer(said(b"POST /a abc"))
+            await talk.expect_answer(echo_answer(b"POST /a abc"))
 
     play(test)
 
@@ -321,16 +324,16 @@ async def unread(incoming: ClientRequest) -> None:
 def test_a_client_whose_body_is_not_wanted_is_not_told_to_go_on(play: Test) -> None:
     async def test() -> None:
         async with run_server(unread) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(EXPECTS)
-            assert await talk.rest() == said(b"no", CLOSE, status=401)
+            assert await talk.read_rest() == echo_answer(b"no", CLOSE, status=401)
 
     play(test)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
-LONG = refused(431, b"the head of a request is longer than 65,536 bytes\n")
+LONG = refusal_answer(431, b"the head of a request is longer than 65,536 bytes\n")
 HUGE = 8 * 1024 * 1024
 LARGE: dict[str, tuple[bytes, bytes]] = {
     "a length": (b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % HUGE, b"x" * HUGE),
@@ -360,11 +363,11 @@ def test_a_client_that_sends_too_much_sends_to_the_end_and_then_hears_of_it(case
 
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(head)
             await talk.send(body)
-            assert await talk.rest() == said(b"large", CLOSE, status=413)
-            await made.good()
+            assert await talk.read_rest() == echo_answer(b"large", CLOSE, status=413)
+            await made.check_new_client()
 
     play(test)
 
@@ -373,10 +376,10 @@ def test_a_client_that_sends_too_much_sends_to_the_end_and_then_hears_of_it(case
 def test_a_head_without_end(case: str, play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(HEADS[case])
-            assert await talk.rest() == LONG
-            await made.good()
+            assert await talk.read_rest() == LONG
+            await made.check_new_client()
 
     play(test)
 
@@ -392,20 +395,20 @@ def test_heads_that_do_not_end_are_in_the_memory_budget(case: str, play: Test) -
     async def test() -> None:
         admission = Admission(ServerSettings(max_memory=1_000_000))
         async with run_server(echo, admission) as made:
-            talks = [made.talk() for _ in range(20)]
+            talks = [made.connect_client() for _ in range(20)]
             for talk in talks:
                 await talk.send(UNFINISHED[case])
-            await become(lambda: sum(one.ignores_input for one in made.server.connections) > 5)
+            await wait_until_true(lambda: sum(one.ignores_input for one in made.server.connections) > 5)
             assert admission.memory.used <= admission.memory.limit
             refusals = [one for one in made.server.connections if one.ignores_input]
             assert all(one._error_response.startswith(b"HTTP/1.1 503 ") for one in refusals)
             assert all(b"retry-after: 2\r\n" in one._error_response for one in refusals)
-            await made.good()
+            await made.check_new_client()
             held = [one for one in made.server.connections if not one.ignores_input and one._held_input]
             assert sum(one._held_input for one in held) == admission.memory.used > 0
             for talk in talks:
                 talk.leave()
-            await made.empty()
+            await made.wait_until_empty()
             assert admission.memory.used == 0
 
     play(test)
@@ -420,8 +423,8 @@ def test_heads_that_were_refused_hold_nothing(play: Test) -> None:
             tracemalloc.start()
             try:
                 for _ in range(80):
-                    await made.talk().send(UNFINISHED["one long header"])
-                await become(lambda: sum(one.ignores_input for one in made.server.connections) > 60)
+                    await made.connect_client().send(UNFINISHED["one long header"])
+                await wait_until_true(lambda: sum(one.ignores_input for one in made.server.connections) > 60)
                 held = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, accepted.__file__)])
             finally:
                 tracemalloc.stop()
@@ -440,11 +443,11 @@ def test_requests_that_wait_are_in_the_memory_budget(play: Test) -> None:
 
         admission = Admission(ServerSettings())
         async with run_server(wait, admission) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"GET /a HTTP/1.1\r\n\r\n" + b"GET /b HTTP/1.1\r\n\r\n" * 1000)
-            await become(lambda: admission.memory.used >= 10_000)
+            await wait_until_true(lambda: admission.memory.used >= 10_000)
             go.set()
-            await talk.until(lambda got: got.count(b"GET /b ") == 1000)
+            await talk.read_until(lambda got: got.count(b"GET /b ") == 1000)
             assert admission.memory.used == 0
 
     play(test)
@@ -454,10 +457,10 @@ def test_requests_that_wait_are_in_the_memory_budget(play: Test) -> None:
 def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"nonsense\r\n\r\n")
-            assert await talk.rest() == no_request(b"Invalid method encountered")
-            connection = await made.connected()
+            assert await talk.read_rest() == no_request(b"Invalid method encountered")
+            connection = await made.wait_for_connection()
             started = made.server.time()
             made.server.sweep_connections(started + accepted.LINGER_SILENCE_SECONDS - 1)
             assert not connection.transport.is_closing()
@@ -468,7 +471,7 @@ def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
             made.server.sweep_connections(
                 started + (accepted.LINGER_SILENCE_SECONDS if silent else accepted.LINGER_SECONDS) + 1
             )
-            await made.empty()
+            await made.wait_until_empty()
 
     play(test)
 
@@ -481,15 +484,15 @@ def test_many_requests_ahead_of_their_answers(play: Test) -> None:
 
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             script = b"".join(
                 b"POST /%d HTTP/1.1\r\nContent-Length: 700\r\n\r\n%700d" % (at, at) for at in range(count)
             )
             sending = asyncio.ensure_future(talk.send(script))
-            await talk.answer(b"".join(said(b"POST /%d %700d" % (at, at)) for at in range(count)))
+            await talk.expect_answer(b"".join(echo_answer(b"POST /%d %700d" % (at, at)) for at in range(count)))
             await sending
             await talk.send(b"GET /a HTTP/1.1\r\n\r\n")
-            await talk.answer(said(b"GET /a "))
+            await talk.expect_answer(echo_answer(b"GET /a "))
 
     play(test)
 
@@ -499,11 +502,11 @@ def test_many_offers_to_speak_something_else(play: Test) -> None:
 
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             script = b"POST /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx"
             sending = asyncio.ensure_future(talk.send(script * count + b"CONNECT a:1 HTTP/1.1\r\n\r\n"))
-            refusal = refused(501, b"CONNECT is not supported\n")
-            await talk.answer(said(b"POST /a x") * count + refusal)
+            refusal = refusal_answer(501, b"CONNECT is not supported\n")
+            await talk.expect_answer(echo_answer(b"POST /a x") * count + refusal)
             await sending
 
     play(test)
@@ -518,13 +521,13 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
             await echo(incoming)
 
         async with run_server(stuck) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             script = b"POST /a HTTP/1.1\r\nContent-Length: 900\r\n\r\n" + b"x" * 900
             sending = asyncio.ensure_future(talk.send(script * 20_000))
-            connection = await made.connected()
-            await become(lambda: connection._is_reading_paused)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection._is_reading_paused)
             for _ in range(100):
-                await turn()
+                await run_loop_once()
             assert not connection._pipelined
             assert not sending.done()
             sending.cancel()
@@ -546,21 +549,21 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
             await incoming.send_body(out, more=False)
 
         async with run_server(later) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             size = 64 * 1024 * 1024
             sending = asyncio.ensure_future(
                 talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
             )
-            connection = await made.connected()
-            await become(lambda: connection._is_reading_paused)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection._is_reading_paused)
             for _ in range(100):
-                await turn()
+                await run_loop_once()
             assert not sending.done()
             made.server.sweep_connections(
                 made.server.time() + 10 * accepted.REQUEST_SECONDS
             )  # it is not the client that is slow
             go.set()
-            await talk.answer(said(b"67108864"))
+            await talk.expect_answer(echo_answer(b"67108864"))
             await sending
 
     play(test)
@@ -584,8 +587,8 @@ SHOWN: dict[str, tuple[bytes, int, dict[str, str], tuple[bytes, ...], bytes]] = 
         b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nonetwo",
     ),
     "stream of which only the head is wanted": (HEAD, 200, {}, (b"one", b"two"), CHUNKED),
-    "length in pieces": (GET, 200, {"content-length": "6"}, (b"one", b"two", b""), said(b"onetwo")),
-    "large": (GET, 200, {"content-length": "3000000"}, (b"x" * 3_000_000,), said(b"x" * 3_000_000)),
+    "length in pieces": (GET, 200, {"content-length": "6"}, (b"one", b"two", b""), echo_answer(b"onetwo")),
+    "large": (GET, 200, {"content-length": "3000000"}, (b"x" * 3_000_000,), echo_answer(b"x" * 3_000_000)),
     "no phrase": (GET, 299, {"content-length": "1"}, (b"x",), b"HTTP/1.1 299 \r\ncontent-length: 1\r\n\r\nx"),
     "nothing": (GET, 204, {"content-length": "0", "a": "b"}, (b"",), b"HTTP/1.1 204 No Content\r\na: b\r\n\r\n"),
     "nothing, and more": (GET, 204, {}, (b"x", b"y"), b"HTTP/1.1 204 No Content\r\n\r\n"),
@@ -604,7 +607,7 @@ SHOWN: dict[str, tuple[bytes, int, dict[str, str], tuple[bytes, ...], bytes]] = 
         (b"",),
         b"HTTP/1.1 200 OK\r\na: b c\r\nd: e f\r\ng: h i\r\ncontent-length: 0\r\n\r\n",
     ),
-    "lines in a name": (GET, 200, {"a\r\nb": "c", "content-length": "0"}, (b"",), said(b"")),
+    "lines in a name": (GET, 200, {"a\r\nb": "c", "content-length": "0"}, (b"",), echo_answer(b"")),
     "signs of a pattern": (
         GET,
         200,
@@ -635,14 +638,14 @@ def test_an_answer_as_bytes(case: str, play: Test) -> None:
 
     async def test() -> None:
         async with run_server(by_path({"/answer": answer})) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(asked)
-            await talk.answer(expected)
+            await talk.expect_answer(expected)
             if asked is OLD:
-                assert await talk.rest() == b""
+                assert await talk.read_rest() == b""
             else:
                 await talk.send(b"GET /a HTTP/1.1\r\n\r\n")
-                await talk.answer(said(b"GET /a "))
+                await talk.expect_answer(echo_answer(b"GET /a "))
 
     play(test)
 
@@ -655,9 +658,9 @@ def test_an_answer_of_another_length_than_it_promised_ends_the_connection(length
 
     async def test() -> None:
         async with run_server(answer) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET + GET)
-            assert (await talk.cut()).count(b"HTTP/1.1") <= 1
+            assert (await talk.read_until_reset()).count(b"HTTP/1.1") <= 1
 
     play(test)
 
@@ -667,18 +670,18 @@ def test_a_body_that_nobody_looked_at_is_not_taken_for_a_request(play: Test) -> 
         async with run_server(unread) as made:
             inner = b"GET /inner HTTP/1.1\r\n\r\n"
             head = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner)
-            talk = made.talk()
-            await made.connected()
+            talk = made.connect_client()
+            await made.wait_for_connection()
             await talk.send(head)
-            await talk.until(lambda got: got.endswith(b"no"))
+            await talk.read_until(lambda got: got.endswith(b"no"))
             await talk.send(inner)
-            assert await talk.rest() == said(b"no", CLOSE, status=401)
+            assert await talk.read_rest() == echo_answer(b"no", CLOSE, status=401)
             talk.leave()
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(head + inner)
-            await talk.answer(said(b"no", status=401))  # it was whole before the answer
+            await talk.expect_answer(echo_answer(b"no", status=401))  # it was whole before the answer
             await talk.send(head + inner)
-            await talk.answer(said(b"no", status=401))
+            await talk.expect_answer(echo_answer(b"no", status=401))
 
     play(test)
 
@@ -749,11 +752,11 @@ FAILING: dict[str, tuple[Callable[[ClientRequest], Coroutine[Any, Any, None]], b
     "raises without a look": (raises_unread, BROKEN, True, ["ValueError: before"]),
     "raises with the head ready": (raises_with_head, BROKEN, True, ["ValueError: before"]),
     "raises within": (raises_within, PART, False, ["ValueError: within"]),
-    "raises after": (raises_after, said(b"GET /answer "), True, ["ValueError: after"]),
+    "raises after": (raises_after, echo_answer(b"GET /answer "), True, ["ValueError: after"]),
     "says nothing": (says_nothing, BROKEN, True, [LEFT]),
     "stops within": (stops_within, PART, False, []),
     "gives up": (gives_up, PART, False, []),
-    "says too much": (says_too_much, said(b"GET /answer "), True, []),
+    "says too much": (says_too_much, echo_answer(b"GET /answer "), True, []),
     "is cancelled": (is_cancelled, b"", False, []),
     "takes it for gone": (takes_it_for_gone, b"", False, []),
 }
@@ -765,18 +768,18 @@ def test_a_handler_that_fails(case: str, play: Test) -> None:
 
     async def test() -> None:
         async with run_server(by_path({"/answer": handle})) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET)
             if kept:
-                await talk.answer(expected)
+                await talk.expect_answer(expected)
                 await talk.send(b"GET /a HTTP/1.1\r\n\r\n")
-                await talk.answer(said(b"GET /a "))
-                made.shut()
+                await talk.expect_answer(echo_answer(b"GET /a "))
+                made.close_all()
             else:
-                got = await talk.cut()
+                got = await talk.read_until_reset()
                 assert expected.startswith(got)
                 assert b"\r\n0\r\n" not in got
-            assert await made.faulty() == faults
+            assert await made.take_faults() == faults
 
     play(test)
 
@@ -784,10 +787,10 @@ def test_a_handler_that_fails(case: str, play: Test) -> None:
 def test_an_old_client_sees_that_a_stream_has_no_end(play: Test) -> None:
     async def test() -> None:
         async with run_server(stops_within) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(OLD)
             with pytest.raises(ConnectionResetError):
-                await talk.rest()
+                await talk.read_rest()
 
     play(test)
 
@@ -800,10 +803,10 @@ def test_a_fault_while_telling_of_a_fault(play: Test) -> None:
                 raise KeyError("again")
 
             made.server._on_error = broken
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET)
-            assert await talk.cut() == b""
-            await made.empty()
+            assert await talk.read_until_reset() == b""
+            await made.wait_until_empty()
             (context,) = made.noise
             assert repr(context["exception"]) == "KeyError('again')"
             made.noise.clear()
@@ -829,11 +832,11 @@ def test_a_client_that_leaves_before_its_request_is_whole(sent: bytes, play: Tes
                 raise
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(sent, b"")
-            await made.connected()
+            await made.wait_for_connection()
             talk.leave()
-            await made.empty()
+            await made.wait_until_empty()
             assert ended == (["gone"] if sent.endswith(b"ab") else [])
 
     play(test)
@@ -873,19 +876,19 @@ def test_a_client_that_leaves_cancels_what_is_done_for_it_if_so_wanted(
     async def test() -> None:
         works = Works(cancels, stream)
         async with run_server(works) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET)
             await works.waits.wait()
             if stream:
-                await talk.until(lambda got: got.endswith(b"part\r\n"))
+                await talk.read_until(lambda got: got.endswith(b"part\r\n"))
             if half:
                 talk.socket.shutdown(socket.SHUT_WR)
             else:
                 talk.leave()
-            await become(lambda: not made.server.connections)
+            await wait_until_true(lambda: not made.server.connections)
             if not cancels:
                 works.go.set()
-            await made.empty()
+            await made.wait_until_empty()
             assert works.ended == ("cancelled" if cancels else "worked")
 
     play(test)
@@ -905,11 +908,11 @@ def test_a_client_that_left_before_anybody_watched(play: Test) -> None:
                 ended.append("cancelled")
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET)
-            await made.connected()
+            await made.wait_for_connection()
             talk.leave()
-            await made.empty()
+            await made.wait_until_empty()
             assert ended == ["cancelled"]
 
     play(test)
@@ -929,7 +932,7 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
             for _ in range(count):
                 if not incoming.write_nowait(piece):
                     other = asyncio.ensure_future(incoming.drain())
-                    await turn()
+                    await run_loop_once()
                     held = sum(each.transport.get_write_buffer_size() for each in made.server.connections)
                     largest = max(largest, held)
                     if held:
@@ -939,16 +942,16 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
             await incoming.send_body(b"", more=False)
 
         async with run_server(handle) as made:
-            talk = made.talk(small=True)
+            talk = made.connect_client(small=True)
             await talk.send(GET)
             await full.wait()
             for _ in range(20):
-                await turn()
+                await run_loop_once()
             assert made.server.tasks
             if not leaves:
-                await talk.skip(len(said(piece * count)))
+                await talk.skip(len(echo_answer(piece * count)))
             talk.leave()
-            await made.empty()
+            await made.wait_until_empty()
             assert 0 < largest < 4 * 65536
 
     play(test)
@@ -960,21 +963,21 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
 def test_an_idle_connection_is_closed_in_the_end(play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            fresh, used = made.talk(), made.talk()
+            fresh, used = made.connect_client(), made.connect_client()
             await used.send(b"GET /a HTTP/1.1\r\n\r\n")
-            await used.answer(said(b"GET /a "))
-            await become(lambda: len(made.server.connections) == 2)
+            await used.expect_answer(echo_answer(b"GET /a "))
+            await wait_until_true(lambda: len(made.server.connections) == 2)
             made.server.sweep_connections(made.server.time() + accepted.IDLE_SECONDS - 5)
             await used.send(b"GET /a HTTP/1.1\r\n\r\n")
-            await used.answer(said(b"GET /a "))
+            await used.expect_answer(echo_answer(b"GET /a "))
             made.server.sweep_connections(made.server.time() + accepted.IDLE_SECONDS + 5)
-            assert await fresh.rest() == b""
-            assert await used.rest() == b""
+            assert await fresh.read_rest() == b""
+            assert await used.read_rest() == b""
 
     play(test)
 
 
-SLOWLY = refused(408, b"the rest of the request did not come in 60 seconds\n")
+SLOWLY = refusal_answer(408, b"the rest of the request did not come in 60 seconds\n")
 
 
 @pytest.mark.parametrize(
@@ -989,12 +992,12 @@ SLOWLY = refused(408, b"the rest of the request did not come in 60 seconds\n")
 def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(sent, b"")
-            await made.connected()
+            await made.wait_for_connection()
             made.server.sweep_connections(made.server.time() + accepted.REQUEST_SECONDS - 5)
             made.server.sweep_connections(made.server.time() + accepted.REQUEST_SECONDS + 5)
-            assert await talk.rest() == SLOWLY
+            assert await talk.read_rest() == SLOWLY
 
     play(test)
 
@@ -1002,14 +1005,14 @@ def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) ->
 def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"GET /a HTTP/1.1\r\n", b"")
-            connection = await made.connected()
+            connection = await made.wait_for_connection()
             since = connection.last_activity
             await talk.send(b"A: b\r\n", b"C")
             assert connection.last_activity == since
             made.server.sweep_connections(since + accepted.REQUEST_SECONDS + 1)
-            assert await talk.rest() == SLOWLY
+            assert await talk.read_rest() == SLOWLY
 
     play(test)
 
@@ -1018,12 +1021,12 @@ def test_nobody_is_slow_while_the_work_is_ours(play: Test) -> None:
     async def test() -> None:
         works = Works(True, False)
         async with run_server(works) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET + b"POST /b HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
             await works.waits.wait()
             made.server.sweep_connections(made.server.time() + 100 * accepted.IDLE_SECONDS)
             works.go.set()
-            await talk.answer(CHUNKED + b"4\r\nrest\r\n0\r\n\r\n")
+            await talk.expect_answer(CHUNKED + b"4\r\nrest\r\n0\r\n\r\n")
 
     play(test)
 
@@ -1037,16 +1040,16 @@ def test_a_client_that_never_reads_is_cut_in_the_end(whole: bool, play: Test) ->
             await incoming.send_body(bytes(16_000_000), more=not whole)
 
         async with run_server(handle) as made:
-            talk = made.talk(small=True)
+            talk = made.connect_client(small=True)
             await talk.send(GET)
-            connection = await made.connected()
-            await become(lambda: connection.write_blocked is not None)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection.write_blocked is not None)
             now = made.server.time()
             made.server.sweep_connections(now)
             made.server.sweep_connections(now + accepted.UNREAD_SECONDS - 5)
             assert not connection.transport.is_closing()
             made.server.sweep_connections(now + 2 * accepted.UNREAD_SECONDS)
-            await made.empty()
+            await made.wait_until_empty()
 
     play(test)
 
@@ -1058,21 +1061,21 @@ def test_closing_lets_what_is_under_way_finish(play: Test) -> None:
     async def test() -> None:
         works = Works(True, False)
         async with run_server(by_path({"/answer": works})) as made:
-            idle, busy, coming = made.talk(), made.talk(), made.talk()
+            idle, busy, coming = made.connect_client(), made.connect_client(), made.connect_client()
             await coming.send(b"GET /a HT", b"")
             await busy.send(GET)
             await works.waits.wait()
-            await become(lambda: len(made.server.connections) == 3)
+            await wait_until_true(lambda: len(made.server.connections) == 3)
             closing = asyncio.ensure_future(made.server.close(None))
-            assert await idle.rest() == b""
+            assert await idle.read_rest() == b""
             with pytest.raises(ConnectionRefusedError):
-                made.talk()
+                made.connect_client()
             await coming.send(b"TP/1.1\r\n\r\n")
-            assert await coming.rest() == said(b"GET /a ", CLOSE)
+            assert await coming.read_rest() == echo_answer(b"GET /a ", CLOSE)
             assert not closing.done()
             works.go.set()
             head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
-            assert await busy.rest() == head + b"4\r\nrest\r\n0\r\n\r\n"
+            assert await busy.read_rest() == head + b"4\r\nrest\r\n0\r\n\r\n"
             await closing
 
     play(test)
@@ -1084,15 +1087,15 @@ def test_closing_cuts_what_does_not_finish(told: bool, cancels: bool, play: Test
     async def test() -> None:
         works = Works(cancels, True)
         async with run_server(works) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(GET)
             await works.waits.wait()
             closing = asyncio.ensure_future(made.server.close(None if told else 0.001))
             if told:
-                await turn()
+                await run_loop_once()
                 closing.cancel()
             await asyncio.wait((closing,))
-            assert PART.startswith(await talk.cut())
+            assert PART.startswith(await talk.read_until_reset())
             assert works.ended == "cancelled"
             assert not made.server.connections
             assert not made.server.tasks
@@ -1137,16 +1140,16 @@ def test_whatever_comes_is_answered_or_closed(seed: int, play: Test) -> None:
             for _ in range(ROUNDS):
                 script = mutated(chance, seeds)
                 at = chance.randint(0, len(script))
-                talk = made.talk()
+                talk = made.connect_client()
                 try:
                     await talk.send(script[:at], script[at:])
-                    await turn()
+                    await run_loop_once()
                     talk.socket.shutdown(socket.SHUT_WR)
                 except OSError:
                     pass  # it was closed before
-                got = await talk.cut()
+                got = await talk.read_until_reset()
                 assert not got or got.startswith(b"HTTP/1.1 ")
                 talk.leave()
-            await made.good()
+            await made.check_new_client()
 
     play(test)

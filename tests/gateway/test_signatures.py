@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.clients import Generate, Messages, Responses, Result, Task
-from gateway.conftest import configuration, served
+from gateway.conftest import configuration, serve_config
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.state_clients import (
     MODEL,
@@ -290,7 +290,7 @@ def deepseek(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> It
     file = tmp_path_factory.mktemp("deepseek") / "toolwire.toml"
     server = f'protocols = ["openai-chat"]\nbase_url = "{provider.url}/v1"\napi_key = "{KEYS["openai-chat"]}"'
     file.write_text(f"{configuration(provider.url)}[providers.deepseek]\n{server}\n")
-    with served(file) as url:
+    with serve_config(file) as url:
         yield url
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.stores import BACKENDS, MAKERS, Clock, RawBodies, opened
+from gateway.stores import BACKENDS, MAKERS, Clock, RawBodies, open_store
 from toolwire.gateway.store.store import NEVER_EXPIRES, Entry, KindStats, Store, StoreDown, StoreStats, SweepResult
 
 NOW = Clock().time
@@ -228,7 +228,7 @@ async def children_by_their_place(store: Store, clock: Clock) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_places_are_given_once_when_two_gateways_append(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path) as one, opened(backend, tmp_path) as other:
+        async with open_store(backend, tmp_path) as one, open_store(backend, tmp_path) as other:
             bunches = [[f"{number:02}{letter}" for letter in "abc"] for number in range(30)]
             told = await asyncio.gather(
                 *(
@@ -496,7 +496,7 @@ def test_law(backend: str, name: str, tmp_path: Path) -> None:
     clock = Clock()
 
     async def run() -> None:
-        async with opened(backend, tmp_path, clock=clock, **settings) as store:
+        async with open_store(backend, tmp_path, clock=clock, **settings) as store:
             await law(store, clock)
 
     asyncio.run(run())
@@ -505,11 +505,11 @@ def test_law(backend: str, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_kept_is_there_after_a_restart(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             await store.put([entry("r", body=b"kept")])
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             assert [one.body for one in await store.get("me", "response", ["r"])] == [b"kept"]
-        async with opened(backend, tmp_path / "other") as store:
+        async with open_store(backend, tmp_path / "other") as store:
             assert await store.get("me", "response", ["r"]) == []
 
     asyncio.run(run())
@@ -518,13 +518,13 @@ def test_what_is_kept_is_there_after_a_restart(backend: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_closing_finishes_what_was_accepted(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             accepted = [asyncio.create_task(store.put([entry(f"{number}")])) for number in range(50)]
             await asyncio.sleep(0)
         assert set(await asyncio.gather(*accepted)) == {True}
         assert isinstance(await store.get("me", "response", ["1"]), StoreDown)
         assert isinstance(await store.put([entry("1")]), StoreDown)
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             assert len(ids(await store.get("me", "response", [f"{number}" for number in range(50)]))) == 50
 
     asyncio.run(run())
@@ -533,7 +533,7 @@ def test_closing_finishes_what_was_accepted(backend: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_callers_that_go_away_break_nothing(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path) as store:
+        async with open_store(backend, tmp_path) as store:
             for turn in range(20):
                 tasks = [asyncio.create_task(store.put([entry(f"{turn}-{number}")])) for number in range(6)]
                 for _ in range(turn):
@@ -555,7 +555,7 @@ BODY = b'{"text":"nobody shall read this"}'
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_encrypted_is_read_with_its_key_only(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path, keys=("right",)) as store:
+        async with open_store(backend, tmp_path, keys=("right",)) as store:
             await store.put([entry("r", body=BODY, parent="p"), entry("empty")])
             await store.put(appended=[entry("i", "item", body=BODY, parent="r")])
             assert [one.body for one in await store.get("me", "response", ["r", "empty"])] == [BODY, b""]
@@ -570,7 +570,7 @@ def test_what_is_encrypted_is_read_with_its_key_only(backend: str, tmp_path: Pat
             assert b"nobody" not in one.body
         await raw.close()
         for keys, said in (((), "set STORE_KEY"), (("wrong", "other"), "no key in STORE_KEY fits")):
-            async with opened(backend, tmp_path, keys=keys) as store:
+            async with open_store(backend, tmp_path, keys=keys) as store:
                 found = [
                     await store.get("me", "response", ["r"]),
                     await store.get_children("me", "item", "r"),
@@ -593,12 +593,12 @@ def test_keys_change_one_after_the_other(backend: str, tmp_path: Path) -> None:
 
     async def run() -> None:
         for number, keys in enumerate(((), ("old",), ("new", "old"))):
-            async with opened(backend, tmp_path, keys=keys) as store:
+            async with open_store(backend, tmp_path, keys=keys) as store:
                 await store.put([entry(f"{number}", body=BODY)])
                 found = await store.get("me", "response", ["0", "1", "2"])
                 assert not isinstance(found, StoreDown)
                 assert [(one.id, one.body) for one in found] == [(f"{at}", BODY) for at in range(number + 1)]
-        async with opened(backend, tmp_path, keys=("new",)) as store:
+        async with open_store(backend, tmp_path, keys=("new",)) as store:
             assert [one.body for one in await store.get("me", "response", ["0", "2"])] == [BODY, BODY]
             assert isinstance(await store.get("me", "response", ["0", "1"]), StoreDown)
 
@@ -612,7 +612,7 @@ MOVED = {"id": "other", "kind": "conversation", "owner": "you"}
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_encrypted_body_cannot_stand_in_for_another(backend: str, field: str, tmp_path: Path) -> None:
     async def run() -> None:
-        async with opened(backend, tmp_path, keys=("key",)) as store:
+        async with open_store(backend, tmp_path, keys=("key",)) as store:
             await store.put([entry("r", body=BODY)])
             raw = MAKERS[backend](tmp_path, cipher=RawBodies())
             (secret,) = await raw.get("me", "response", ["r"])
@@ -749,7 +749,7 @@ def test_a_store_does_what_its_model_does(backend: str, tmp_path_factory: pytest
                 assert await getattr(store, verb)(owner, *words) == getattr(model, verb)(*words), (verb, words)
 
     with asyncio.Runner() as runner:
-        context = opened(backend, tmp_path_factory.mktemp("model"), clock=clock)
+        context = open_store(backend, tmp_path_factory.mktemp("model"), clock=clock)
         store = runner.run(context.__aenter__())
 
         @given(steps)

@@ -71,7 +71,7 @@ async def using(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return server().fresh(schema_of(tmp_path))
+    return server().create_schema(schema_of(tmp_path))
 
 
 def is_down(got: Any, words: str) -> bool:
@@ -95,7 +95,7 @@ def own() -> Any:
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Server, how: str) -> None:
     async def main() -> None:
-        async with using(own.fresh(f"gone_{how}")) as store:
+        async with using(own.create_schema(f"gone_{how}")) as store:
             await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(9)))  # several connections
             own.stop(how)
             for name, (verb, _) in VERBS.items():
@@ -110,7 +110,7 @@ def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Se
 
 def test_a_restart_between_two_verbs_is_not_noticed(own: Server) -> None:
     async def main() -> None:
-        async with using(own.fresh("restarted")) as store:
+        async with using(own.create_schema("restarted")) as store:
             for name, (verb, answer) in VERBS.items():
                 await store.delete("o", "response", ["b"])
                 await store.delete("o", "item", ["i"])

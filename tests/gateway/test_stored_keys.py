@@ -27,11 +27,11 @@ from gateway.raw_exchange import (
     ask,
     body_of,
     call,
-    hosted,
     open_call,
     request_of,
+    run_uvicorn,
     stage,
-    whole,
+    whole_answer,
 )
 from toolwire.cli import main
 from toolwire.gateway import app
@@ -62,7 +62,7 @@ def _frequent_polls() -> Iterator[None]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path}/store.db" if request.param == "sqlite" else server().fresh(schema_of(tmp_path))
+    return f"sqlite://{tmp_path}/store.db" if request.param == "sqlite" else server().create_schema(schema_of(tmp_path))
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def ask_with(served: Served, key: str, model: str = "fast") -> RawAnswer:
 def play(pair: list[Served]) -> None:
     """The models of the file answer."""
     for served in pair:
-        served.wire._scenes[b"s901x"] = Scene("s901x", "chat/gpt-4.1-s901x", [whole("openai-chat")])
-        served.wire._scenes[b"s902x"] = Scene("s902x", "anthropic/claude-sonnet-4-5-s902x", [whole("anthropic")])
+        served.wire._scenes[b"s901x"] = Scene("s901x", "chat/gpt-4.1-s901x", [whole_answer("openai-chat")])
+        served.wire._scenes[b"s902x"] = Scene("s902x", "anthropic/claude-sonnet-4-5-s902x", [whole_answer("anthropic")])
 
 
 # --- changes ---
@@ -291,7 +291,7 @@ def test_known_keys_outlast_the_store(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_database_that_crashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A gateway that knows its keys goes on. One that starts meanwhile lets nobody in, until the database is back."""
     with own_server() as database:
-        url = database.fresh(schema_of(tmp_path))
+        url = database.create_schema(schema_of(tmp_path))
         with open_stage(tmp_path / "one", url) as first:
             play([first])
             wait_until_loaded(first)
@@ -575,7 +575,7 @@ def test_the_next_round_of_tools_is_not_asked_for(tmp_path: Path, capsys: pytest
         key = operator.run("new", "ana", "--store")["key"]
         wait_for_change([served], "ana", "new")
         scene = served.wire._scenes[b"s901x"] = Scene(
-            "s901x", "chat/gpt-4.1-s901x", [call_when_told, whole("openai-chat")]
+            "s901x", "chat/gpt-4.1-s901x", [call_when_told, whole_answer("openai-chat")]
         )
         line = open_call(served, "openai-chat", "fast", False, {"authorization": f"Bearer {key}"})
         assert scene.reached.wait(PATIENCE)
@@ -598,7 +598,7 @@ def test_without_a_lifespan_the_keys_are_read_with_the_first_request(
     file.write_text(f'[server]\nstore_keys = true\n[store]\nurl = "sqlite://{tmp_path}/store.db"\n')
     operator = Operator(file, capsys)
     key = operator.run("new", "ana", "--store")["key"]
-    with hosted(app(file), lifespan="off") as port:
+    with run_uvicorn(app(file), lifespan="off") as port:
         path, body = "/v1/chat/completions", encode_json(request_of("openai-chat", "loopback", False)).encode()
         assert ask(port, "POST", path, body, {"authorization": f"Bearer {key}"}).status == 200
         assert ask(port, "POST", path, body).status == 401

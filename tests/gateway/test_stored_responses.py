@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from gateway.clients import KEY
-from gateway.conftest import only
+from gateway.conftest import only_where
 from gateway.provider import PROTOCOLS, SEALS, Provider, ScriptedAnswer, Step
-from gateway.raw_exchange import RawConnection, answer, ask, body_of, stage, whole, write_chunked
+from gateway.raw_exchange import RawConnection, answer, ask, body_of, stage, whole_answer, write_chunked
 from gateway.state_clients import (
     FUNCTIONS,
     MODEL,
@@ -286,7 +286,7 @@ def test_an_incomplete_response_is_stored_as_such(tmp_path: Path, stream: bool) 
     frames = [frame.encode() for frame in PEERS["openai-chat"].write_stream(cut)]
     play = write_chunked(*frames) if stream else answer(200, encode_json(cut).encode())
     with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
-        scene = served.scene("openai-chat", play, whole("openai-chat"))
+        scene = served.scene("openai-chat", play, whole_answer("openai-chat"))
         body = {"model": scene.model, "input": "Go on.", "stream": stream}
         got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
         seen = got.frames[-1].data["response"] if stream else got.json()
@@ -585,7 +585,7 @@ def test_it_is_stored_before_the_client_sees_its_end(
     assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
 
 
-@only(lambda target, stream: target == "anthropic" or not stream)
+@only_where(lambda target, stream: target == "anthropic" or not stream)
 @STREAMS
 @EVERYWHERE
 def test_it_survives_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:

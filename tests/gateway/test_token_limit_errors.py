@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.case_gateway import Object, differences, staged
+from gateway.case_gateway import Object, differences, open_case_transport
 from gateway.provider import PROTOCOLS, refusal
 from toolwire_conformance.transports import HttpTransport
 
@@ -69,7 +69,7 @@ MODELS = {
 @pytest.fixture
 def through(tmp_path: Path) -> Iterator[HttpTransport]:
     """A gateway of its own for every test: what one has learnt would be known to the next."""
-    with staged(tmp_path) as over_http:
+    with open_case_transport(tmp_path) as over_http:
         yield over_http
 
 

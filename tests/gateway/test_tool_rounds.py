@@ -14,8 +14,8 @@ from itertools import pairwise
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
-from gateway.conftest import named
-from gateway.mcp_gateway import equipped, equipping, over_http
+from gateway.conftest import provider_name
+from gateway.mcp_gateway import over_http, serve_config_text, serve_with_mcp
 from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.raw_exchange import ask, path_of, request_of
@@ -40,7 +40,7 @@ pairs = pytest.mark.parametrize(("source", "target"), PAIRS)
 def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The gateway: every model has the tools of both servers."""
     folder = tmp_path_factory.mktemp("rounds")
-    with over_http() as url, equipping(folder, equipped(folder, provider, url=url)) as base:
+    with over_http() as url, serve_config_text(folder, serve_with_mcp(folder, provider, url=url)) as base:
         yield base
     close_all()
 
@@ -152,7 +152,7 @@ def test_a_tool_of_the_client_hides_the_servers_tool_of_that_name(
 def refusing(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway that refuses what cannot be translated without a loss."""
     folder = tmp_path_factory.mktemp("refusing")
-    with equipping(folder, equipped(folder, provider, more='[translate]\non_loss = "refuse"')) as base:
+    with serve_config_text(folder, serve_with_mcp(folder, provider, more='[translate]\non_loss = "refuse"')) as base:
         yield base
 
 
@@ -161,7 +161,7 @@ def test_what_the_gateway_adds_is_not_a_loss_of_the_client(provider: Provider, r
     """The schemas of results that the tools of the MCP server have are not part of the client's request."""
     for source in PROTOCOLS:
         talk = provider.script(ScriptedAnswer("Fine."))
-        model = f"m-{named(target)}"
+        model = f"m-{provider_name(target)}"
         body = json.dumps(request_of(source, model, False)).replace("Hi", talk.mark).encode()
         got = ask(int(refusing.rpartition(":")[2]), "POST", path_of(source, model, False), body)
         assert got.status == 200, (source, got.data)

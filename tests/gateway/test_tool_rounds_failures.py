@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Task, close_all
-from gateway.conftest import MODELS, named
-from gateway.mcp_gateway import COMMAND, Control, equipped, equipping, hold_timeouts
+from gateway.conftest import MODELS, provider_name
+from gateway.mcp_gateway import COMMAND, Control, hold_timeouts, serve_config_text, serve_with_mcp
 from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Hold, Provider, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import (
@@ -58,13 +58,15 @@ def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("troubles")
     lines = ['[mcp.gone]\ncommand = ["/nowhere/at/all"]\nmodels = ["*"]']
     for target, other in BACKUP.items():
-        name = named(target)
+        name = provider_name(target)
         lines.append(f'[models."b-{name}"]\nprovider = "{name}"\nmodel = "{MODELS[target]}"')
-        lines.append(f'fallbacks = ["m-{named(other)}"]')
-    text = equipped(folder, provider, control=control, mcp='models = ["*"]\nmax_rounds = 2', more="\n".join(lines))
+        lines.append(f'fallbacks = ["m-{provider_name(other)}"]')
+    text = serve_with_mcp(
+        folder, provider, control=control, mcp='models = ["*"]\nmax_rounds = 2', more="\n".join(lines)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(error_replies, "FIRST_RETRY_WAIT", 0.01)  # seconds before the first retry
-        with equipping(folder, text.replace("retries = 0", "retries = 2")) as base:
+        with serve_config_text(folder, text.replace("retries = 0", "retries = 2")) as base:
             yield base
     close_all()
 
@@ -74,7 +76,7 @@ def opened(base: str, talk: Script, source: str, model: str, stream: bool) -> Co
 
 
 def model(target: str) -> str:
-    return f"m-{named(target)}"
+    return f"m-{provider_name(target)}"
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def test_what_tools_give(provider: Provider, tooled: str, target: str, stream: b
 def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) -> None:
     """The model is told, and the next answer has its tools again."""
     talk = provider.script(ScriptedAnswer("", (("test__crash", {}), ("test__crash", {}))), ScriptedAnswer("Sorry."))
-    with equipping(tmp_path, equipped(tmp_path, provider)) as base:
+    with serve_config_text(tmp_path, serve_with_mcp(tmp_path, provider)) as base:
         assert opened(base, talk, "openai-chat", model("anthropic"), stream).turn().text == "Sorry."
     assert talk.refused == []
     assert talk.asked[1].text.count('"is_error":true') == 2
@@ -124,15 +126,15 @@ def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) ->
 def test_a_tool_that_takes_too_long(
     provider: Provider, control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = equipped(tmp_path, provider, control=control, mcp='models = ["*"]\ntimeout = 0.2')
+    text = serve_with_mcp(tmp_path, provider, control=control, mcp='models = ["*"]\ntimeout = 0.2')
     talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("Too slow."))
     over = hold_timeouts(monkeypatch, 0.2)
-    with equipping(tmp_path, text) as base, ThreadPoolExecutor(1) as pool:
+    with serve_config_text(tmp_path, text) as base, ThreadPoolExecutor(1) as pool:
         turn = pool.submit(opened(base, talk, "openai-chat", model("anthropic"), True).turn)
         call = control.call()
         over.set()
         assert turn.result(PATIENCE).text == "Too slow."
-        assert call.over() == "cancelled"
+        assert call.read_last_line() == "cancelled"
     assert talk.refused == []
     assert '"is_error":true' in talk.asked[1].text
 
@@ -174,7 +176,7 @@ def test_a_refusal_in_a_later_round(
 ) -> None:
     """The client is told what the provider said; what was run is not run again, here or elsewhere."""
     talk = provider.script(AGAIN, *[Step(fails=fails)] * 3, ScriptedAnswer("Never said."))
-    client = opened(tooled, talk, source, f"b-{named(target)}", stream)
+    client = opened(tooled, talk, source, f"b-{provider_name(target)}", stream)
     words = {"rate": "Too many requests", "busy": "servers are busy", "bad": "cannot be done"}
     # An SDK tells of a broken stream in words of its own.
     match = None if stream and source == "openai-responses" else words[fails]
@@ -199,7 +201,7 @@ def test_a_stream_that_breaks_in_a_later_round(
     talk = provider.script(
         AGAIN, Step(ScriptedAnswer("Once upon a time there was"), breaks=breaks), ScriptedAnswer("Never said.")
     )  # type: ignore[arg-type]
-    client = opened(tooled, talk, source, f"b-{named(target)}", True)
+    client = opened(tooled, talk, source, f"b-{provider_name(target)}", True)
     with pytest.raises(client.raises):
         client.turn()
     assert len(talk.asked) == 2
@@ -208,7 +210,7 @@ def test_a_stream_that_breaks_in_a_later_round(
 @pairs
 def test_a_body_that_is_cut_in_a_later_round(provider: Provider, tooled: str, source: str, target: str) -> None:
     talk = provider.script(AGAIN, Step(ScriptedAnswer("Once upon a time"), breaks="cut"), ScriptedAnswer("Never said."))
-    client = opened(tooled, talk, source, f"b-{named(target)}", False)
+    client = opened(tooled, talk, source, f"b-{provider_name(target)}", False)
     with pytest.raises(client.raises):
         client.turn()
     assert {asked.protocol for asked in talk.asked} == {target}
@@ -240,7 +242,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call(
     client = connected(tooled, asked_for(talk, stream))
     waiting = control.call()
     client.close()
-    assert waiting.over() == "cancelled"
+    assert waiting.read_last_line() == "cancelled"
     assert len(talk.asked) == 1
 
 
@@ -251,7 +253,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, 
     client = connected(tooled, body)
     waiting = control.call()
     client.close()
-    assert waiting.over() == "cancelled"
+    assert waiting.read_last_line() == "cancelled"
 
 
 @streamed
@@ -306,7 +308,9 @@ def test_no_tool_runs_for_a_client_that_left_while_its_usage_was_awaited(
 def beating(provider: Provider, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway with frequent heartbeats."""
     folder = tmp_path_factory.mktemp("beating")
-    with equipping(folder, equipped(folder, provider, control=control, server="heartbeat = 0.05")) as base:
+    with serve_config_text(
+        folder, serve_with_mcp(folder, provider, control=control, server="heartbeat = 0.05")
+    ) as base:
         yield base
 
 
@@ -333,7 +337,7 @@ def test_signs_of_life(provider: Provider, control: Control, beating: str, sourc
         while len(beat.findall(got)) < 3:
             got += client.recv(65536)
         assert len(talk.asked) == 1
-        waiting.gives("slowly")
+        waiting.send_result("slowly")
         while piece := client.recv(65536):
             got += piece
     assert "slowly" in talk.asked[1].text

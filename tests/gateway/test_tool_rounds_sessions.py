@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from gateway.clients import CLIENTS, KEY, close_all, losses
-from gateway.mcp_gateway import equipped, equipping
+from gateway.mcp_gateway import serve_config_text, serve_with_mcp
 from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer
 from gateway.raw_exchange import ask
 from gateway.state_clients import function_calls, function_outputs, open_client
@@ -31,7 +31,7 @@ ECHO = ("test__echo", {"text": "from afar"})
 @pytest.fixture(scope="module")
 def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("kept")
-    with equipping(folder, equipped(folder, provider)) as base:
+    with serve_config_text(folder, serve_with_mcp(folder, provider)) as base:
         yield base
     close_all()
 
@@ -39,7 +39,7 @@ def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def forgetful(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("forgetful")
-    with equipping(folder, equipped(folder, provider, store='url = "none"')) as base:
+    with serve_config_text(folder, serve_with_mcp(folder, provider, store='url = "none"')) as base:
         yield base
     close_all()
 
@@ -47,7 +47,9 @@ def forgetful(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="module")
 def telling(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("telling")
-    with equipping(folder, equipped(folder, provider, mcp='models = ["*"]\ncall_visibility = "text"')) as base:
+    with serve_config_text(
+        folder, serve_with_mcp(folder, provider, mcp='models = ["*"]\ncall_visibility = "text"')
+    ) as base:
         yield base
     close_all()
 

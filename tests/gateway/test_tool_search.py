@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
-from gateway.conftest import configuration, named, served
+from gateway.conftest import configuration, provider_name, serve_config
 from gateway.declared_tools import NotOffered, Use, find_declared_tool
-from gateway.mcp_gateway import equipped, equipping
+from gateway.mcp_gateway import serve_config_text, serve_with_mcp
 from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import ask, path_of, request_of
 from gateway.test_prefixes import HEAD
@@ -59,7 +59,7 @@ def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("search")
     file = folder / "toolwire.toml"
     file.write_text(f'{searching(provider.url)}[store]\nurl = "sqlite:///{folder}/store.db"\n')
-    with served(file) as base:
+    with serve_config(file) as base:
         yield base
     close_all()
 
@@ -68,7 +68,7 @@ def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def forgetful_gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("forgetful") / "toolwire.toml"
     file.write_text(f'{searching(provider.url)}[store]\nurl = "none"\n')
-    with served(file) as base:
+    with serve_config(file) as base:
         yield base
     close_all()
 
@@ -241,8 +241,8 @@ def test_without_a_store(provider: Provider, forgetful_gateway: str, source: str
 @pytest.fixture(scope="module")
 def equipped_gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("equipped")
-    text = equipped(folder, provider).replace("api_key =", 'tool_search = "gateway"\ndirect_tools = 0\napi_key =')
-    with equipping(folder, text) as base:
+    text = serve_with_mcp(folder, provider).replace("api_key =", 'tool_search = "gateway"\ndirect_tools = 0\napi_key =')
+    with serve_config_text(folder, text) as base:
         yield base
 
 
@@ -256,8 +256,8 @@ def test_tools_of_mcp_servers(provider: Provider, equipped_gateway: str, target:
     )
     for source in ("openai-chat", "anthropic"):
         talk.asked.clear()
-        body = json.dumps(request_of(source, f"m-{named(target)}", False)).replace("Hi", talk.mark).encode()
-        path = path_of(source, f"m-{named(target)}", False)
+        body = json.dumps(request_of(source, f"m-{provider_name(target)}", False)).replace("Hi", talk.mark).encode()
+        path = path_of(source, f"m-{provider_name(target)}", False)
         got = ask(int(equipped_gateway.rpartition(":")[2]), "POST", path, body)
         assert got.status == 200, got.data
         assert b"It is 5." in got.data

@@ -20,23 +20,23 @@ from gateway.raw_exchange import (
     Served,
     answer,
     ask,
-    begun,
     body_of,
-    busy,
+    busy_answer,
     call,
+    error_frame,
     error_of,
-    failing,
     frames,
     is_complete,
     is_failure,
     open_call,
+    opening_frames,
     play_script,
     refusal,
     request_of,
     stage,
     stream_steps,
     text_of,
-    whole,
+    whole_answer,
     write_chunked,
 )
 from toolwire_conformance.peers import PEERS
@@ -75,10 +75,10 @@ def test_case_165_a_failure_inside_a_200_is_no_empty_success(
     served: Served, client: str, provider: str, how: str
 ) -> None:
     def play(peer: ScriptedConnection) -> None:
-        peer.send(write_chunked(*begun(provider), end=False))
+        peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
         if how == "failed":
-            peer.chunk(failing(provider), b"")
+            peer.chunk(error_frame(provider), b"")
 
     scene = served.scene(provider, play)
     line = open_call(served, client, scene.model, True)
@@ -92,7 +92,9 @@ def test_case_165_a_failure_inside_a_200_is_no_empty_success(
 
 
 def test_case_165_the_official_sdks_raise(served: Served) -> None:
-    cut = served.scene("openai-responses", lambda peer: peer.send(write_chunked(*begun("openai-responses"), end=False)))
+    cut = served.scene(
+        "openai-responses", lambda peer: peer.send(write_chunked(*opening_frames("openai-responses"), end=False))
+    )
     turns = [{"role": "user", "content": "Hi"}]
     with anthropic.Anthropic(base_url=served.url, api_key="x", max_retries=0) as claude:
         events = claude.messages.create(model=cut.model, max_tokens=9, messages=turns, stream=True)
@@ -109,7 +111,7 @@ def test_case_165_the_official_sdks_raise(served: Served) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_166_an_error_event_is_read(served: Served, client: str) -> None:
-    scene = served.scene("anthropic", write_chunked(frames("anthropic")[0], failing("anthropic")))
+    scene = served.scene("anthropic", write_chunked(frames("anthropic")[0], error_frame("anthropic")))
     got = call(served, client, scene.model, True)
     assert got.status == (529 if client == "anthropic" else 503)
     assert "Too busy just now." in error_of(client, got)["message"]
@@ -120,7 +122,7 @@ def test_case_166_an_error_event_is_read(served: Served, client: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_167_an_overload_before_any_content_is_failed_over(served: Served, client: str) -> None:
-    first = served.scene("anthropic", write_chunked(frames("anthropic")[0], failing("anthropic")))
+    first = served.scene("anthropic", write_chunked(frames("anthropic")[0], error_frame("anthropic")))
     second = served.scene("openai-chat", stream_steps("openai-chat"))
     served.wire._scenes |= {b"s901x": first, b"s902x": second}
     got = call(served, client, "reserved", True)
@@ -149,7 +151,7 @@ def test_case_169_retry_headers_are_not_lost(served: Served, client: str, provid
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_case_170_an_overload_is_an_overload(served: Served, provider: str) -> None:
-    got = call(served, "anthropic", served.scene(provider, busy(provider)).model, False)
+    got = call(served, "anthropic", served.scene(provider, busy_answer(provider)).model, False)
     assert (got.status, error_of("anthropic", got)["type"]) == (529, "overloaded_error")
 
 
@@ -175,7 +177,7 @@ def test_case_171_an_unknown_type_of_error_is_a_bad_request(served: Served, clie
 def test_case_173_a_client_that_leaves_cancels_its_call(served: Served, provider: str, when: str, stream: bool) -> None:
     def play(peer: ScriptedConnection) -> None:
         if when == "after":
-            peer.send(write_chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
+            peer.send(write_chunked(*opening_frames(provider), end=False) if stream else whole_answer(provider)[:-30])
         peer.wait_for_close()
 
     scene = served.scene(provider, play)
@@ -213,7 +215,7 @@ def test_case_175_compaction_works_whatever_the_provider_speaks(served: Served) 
     got = ask(served.port, "POST", "/v1/responses/compact", encode_json({"model": scene.model, "input": said}).encode())
     assert got.json() == {"object": "response.compaction"}
     for provider in ("anthropic", "gemini", "openai-chat"):
-        scene = served.scene(provider, whole(provider, "The word is plover."))
+        scene = served.scene(provider, whole_answer(provider, "The word is plover."))
         got = ask(
             served.port, "POST", "/v1/responses/compact", encode_json({"model": scene.model, "input": said}).encode()
         )

@@ -13,7 +13,18 @@ from typing import Any
 
 import pytest
 
-from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
+from gateway.misbehaving_providers import (
+    LOOPS,
+    OK,
+    PATH,
+    Peer,
+    client,
+    expect_transport_error,
+    on_loop,
+    provider,
+    read_chunks,
+    send_post,
+)
 from toolwire.gateway.http.client import HttpResponse, UpstreamClient
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.settings.address import Address
@@ -182,7 +193,7 @@ def test_the_body_of_an_answer_is_read_whole(run: Test, name: str) -> None:
 
     async def test() -> None:
         async with provider(answering(wire), patience=False) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             assert answer.status == status
             read = await answer.read(LIMIT)
             assert (read.kind if isinstance(read, TransportError) else read) == body
@@ -197,9 +208,9 @@ def test_an_answer_that_comes_byte_by_byte_is_the_same(run: Test, name: str) -> 
 
     async def test() -> None:
         async with provider(answering(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             assert answer.status == status
-            chunks = await drained(answer)
+            chunks = await read_chunks(answer)
             last = chunks[-1] if chunks else b""
             if isinstance(last, TransportError):
                 assert last.kind == body
@@ -236,7 +247,7 @@ def test_an_answer_without_a_sound_head_is_a_fault(run: Test, name: str, step: i
 
     async def test() -> None:
         async with provider(answering(*pieces), patience=False) as peer, client() as made:
-            fault = await refused(made, peer.address())
+            fault = await expect_transport_error(made, peer.address())
             assert (fault.kind, f"127.0.0.1:{peer.port}" in fault.detail) == (kind, True)
 
     run(test())
@@ -247,7 +258,7 @@ def test_headers_have_lower_case_names_and_repeated_ones_are_joined(run: Test) -
 
     async def test() -> None:
         async with provider(answering(wire)) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             assert answer.headers == {"x-a": "1, 2", "x-b": "é"}
             answer.abort()
 
@@ -344,7 +355,7 @@ def test_bodies_of_every_size_arrive(run: Test, size: int) -> None:
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            assert await (await asked(made, peer.address(), sent)).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address(), sent)).read(LIMIT) == b"ok"
             assert received == [sent]
 
     run(test())
@@ -360,7 +371,7 @@ def test_an_answer_that_comes_while_the_body_is_sent_is_read(run: Test) -> None:
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            answer = await asked(made, peer.address(), bytes(64 << 20))
+            answer = await send_post(made, peer.address(), bytes(64 << 20))
             assert (answer.status, await answer.read(LIMIT)) == (413, b"huge")
             read.set()
 
@@ -374,14 +385,14 @@ def test_a_connection_is_used_again(run: Test) -> None:
     async def test() -> None:
         async with provider(serving) as peer, client() as made:
             for _ in range(3):
-                assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
-            (await asked(made, peer.address())).abort()  # its whole body is there: nothing to cut off
-            assert await drained(await asked(made, peer.address())) == [b"ok"]
+                assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
+            (await send_post(made, peer.address())).abort()  # its whole body is there: nothing to cut off
+            assert await read_chunks(await send_post(made, peer.address())) == [b"ok"]
             assert peer.connections == 1
-            answers = await asyncio.gather(*(asked(made, peer.address()) for _ in range(5)))
+            answers = await asyncio.gather(*(send_post(made, peer.address()) for _ in range(5)))
             assert peer.connections == 5
             assert [await answer.read(LIMIT) for answer in answers] == [b"ok"] * 5
-            assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             assert peer.connections == 5
             await made.close()
 
@@ -402,12 +413,12 @@ def test_a_connection_is_not_used_again_where_that_would_be_unsafe(run: Test, wi
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(wire)
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             for _ in range(2):
-                assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+                assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             assert peer.connections == 2
 
     run(test())
@@ -419,17 +430,17 @@ def test_bytes_that_nobody_asked_for_close_a_connection(run: Test) -> None:
         await peer.send(OK)
         await taken.wait()
         await peer.send(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
-        await peer.gone()
+        await peer.wait_for_disconnect()
         left.set()
 
     taken, left = asyncio.Event(), asyncio.Event()
 
     async def test() -> None:
         async with provider(script, patience=False) as peer, client() as made:
-            assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             taken.set()
             await left.wait()
-            assert (await asked(made, peer.address())).status == 200
+            assert (await send_post(made, peer.address())).status == 200
             assert peer.connections == 2
 
     run(test())
@@ -456,8 +467,8 @@ def test_a_kept_connection_that_is_closed_without_an_answer_is_told_and_nothing_
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             for round in (1, 2):
-                assert await (await asked(made, peer.address(), body)).read(LIMIT) == b"ok"
-                fault = await refused(made, peer.address(), body)
+                assert await (await send_post(made, peer.address(), body)).read(LIMIT) == b"ok"
+                fault = await expect_transport_error(made, peer.address(), body)
                 assert (fault.kind, peer.connections, requests) == ("stale-connection", round, round * 2)
 
     run(test())
@@ -471,7 +482,7 @@ def test_a_kept_connection_that_answers_half_or_stays_silent_is_not_replaced(run
         if half:
             await peer.send(b"HTTP/1.1 2")
         else:
-            await peer.gone()
+            await peer.wait_for_disconnect()
 
     half = False
 
@@ -479,8 +490,8 @@ def test_a_kept_connection_that_answers_half_or_stays_silent_is_not_replaced(run
         nonlocal half
         for half, kind in ((True, "connection-closed"), (False, "first-byte-timeout")):  # noqa: B007
             async with provider(script) as peer, client(first_byte=0.05) as made:
-                assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
-                assert (await refused(made, peer.address())).kind == kind
+                assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
+                assert (await expect_transport_error(made, peer.address())).kind == kind
                 assert peer.connections == 1
 
     run(test())
@@ -490,7 +501,7 @@ def test_only_so_many_idle_connections_are_kept(run: Test) -> None:
     async def test() -> None:
         async with provider(serving) as peer, client() as made:
             for _ in range(2):
-                answers = await asyncio.gather(*(asked(made, peer.address()) for _ in range(70)))
+                answers = await asyncio.gather(*(send_post(made, peer.address()) for _ in range(70)))
                 assert {await answer.read(LIMIT) for answer in answers} == {b"ok"}
             assert peer.connections == 76  # 64 of 70 were there for the second round
             await made.close()
@@ -511,17 +522,17 @@ def test_a_connection_that_was_idle_for_long_is_closed() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(OK)
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Leaping)
         async with provider(script) as peer, client() as made:
-            answers = [await asked(made, peer.address()) for _ in range(3)]
+            answers = [await send_post(made, peer.address()) for _ in range(3)]
             for answer in answers:
                 assert await answer.read(LIMIT) == b"ok"
             loop.leapt = 60.0
-            assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             assert peer.connections == 4
             await asyncio.wait(peer.tasks, return_when=asyncio.FIRST_COMPLETED)
 
@@ -536,11 +547,11 @@ def test_a_provider_that_does_not_begin_to_answer_runs_out_of_time(run: Test) ->
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script) as peer, client(first_byte=0.05) as made:
-            fault = await refused(made, peer.address())
+            fault = await expect_transport_error(made, peer.address())
             assert fault == TransportError(
                 "first-byte-timeout", f"127.0.0.1:{peer.port} did not start to answer within 0.05 seconds"
             )
@@ -557,7 +568,7 @@ def test_a_provider_that_does_not_take_the_body_runs_out_of_time(run: Test) -> N
 
     async def test() -> None:
         async with provider(script) as peer, client(first_byte=0.05) as made:
-            assert (await refused(made, peer.address(), bytes(64 << 20))).kind == "first-byte-timeout"
+            assert (await expect_transport_error(made, peer.address(), bytes(64 << 20))).kind == "first-byte-timeout"
             over.set()
 
     run(test())
@@ -572,7 +583,7 @@ def test_an_answer_that_is_poured_is_the_same(run: Test, name: str, greedy: bool
 
     async def test() -> None:
         async with provider(answering(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             took: list[bytes] = []
             end = await poured(answer, took, greedy)
             if isinstance(end, TransportError):
@@ -589,7 +600,7 @@ def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
         await peer.send(CHUNKED)
         await asking.wait()
         await peer.send(b"5\r\nhello\r\n")
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     asking = asyncio.Event()
 
@@ -600,7 +611,7 @@ def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told["exception"]))
         async with provider(script) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             asking.set()
             fault = await answer.pour_into(sink)
             assert isinstance(fault, TransportError)
@@ -627,16 +638,16 @@ def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> N
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED + b"5\r\nhello\r\n")
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script) as peer, client(between_bytes=0.05) as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             took: list[bytes] = []
             if way == "poured":
                 fault: bytes | TransportError = await poured(answer, took, greedy=True)
             else:
-                *rest, fault = [await answer.read(LIMIT)] if way == "whole" else await drained(answer)
+                *rest, fault = [await answer.read(LIMIT)] if way == "whole" else await read_chunks(answer)
                 took += [chunk for chunk in rest if isinstance(chunk, bytes)]
             assert isinstance(fault, TransportError)
             assert (fault.kind, took) == ("idle-timeout", [] if way == "whole" else [b"hello"])
@@ -660,12 +671,12 @@ def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, betwee
 
     async def test() -> None:
         async with provider(script) as peer, client(between_bytes=between_bytes, whole_answer=0.3) as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             took: list[bytes] = []
             if way == "poured":
                 fault: bytes | TransportError = await poured(answer, took, greedy=True)
             else:
-                *_, fault = [await answer.read(LIMIT)] if way == "whole" else await drained(answer)
+                *_, fault = [await answer.read(LIMIT)] if way == "whole" else await read_chunks(answer)
             assert isinstance(fault, TransportError)
             assert fault.kind == "answer-timeout"
             assert fault.detail.endswith("did not finish its answer within 0.3 seconds")
@@ -676,7 +687,7 @@ def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, betwee
 def test_zero_is_no_deadline(run: Test) -> None:
     async def test() -> None:
         async with provider(serving) as peer, client(connect=0, first_byte=0, between_bytes=0, whole_answer=0) as made:
-            assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             await made.close()
 
     run(test())
@@ -693,7 +704,7 @@ def test_time_in_which_nobody_reads_is_not_the_providers(run: Test) -> None:
 
     async def test() -> None:
         async with provider(script) as peer, client(between_bytes=0.05) as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             assert await answer.read_chunk() == b"hello"
             asyncio.get_running_loop().call_later(0.15, rung.set)
             await rung.wait()
@@ -713,7 +724,7 @@ def test_what_does_not_come_in_time_can_still_be_taken_later(run: Test) -> None:
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             assert await answer.wait_for_data(600)
             assert await answer.read_chunk() == b"hello"
             assert not await answer.wait_for_data(0)
@@ -735,10 +746,10 @@ def test_no_more_is_held_than_a_slow_reader_takes(run: Test) -> None:
 
     async def test() -> None:
         async with provider(answering(lengthy(body=body))) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             for _ in range(1000):  # rounds of the loop in which nobody reads, and all could come
                 await asyncio.sleep(0)
-            sizes = [len(chunk) for chunk in await drained(answer) if isinstance(chunk, bytes)]
+            sizes = [len(chunk) for chunk in await read_chunks(answer) if isinstance(chunk, bytes)]
             assert sum(sizes) == len(body)
             assert max(sizes) <= 512 << 10  # what may wait, and one read of the socket beyond it
 
@@ -751,7 +762,9 @@ def test_a_bomb_is_unpacked_in_small_pieces(run: Test) -> None:
     async def test() -> None:
         async with provider(answering(lengthy(b"content-encoding: gzip", body=packed))) as peer, client() as made:
             sizes = [
-                len(chunk) for chunk in await drained(await asked(made, peer.address())) if isinstance(chunk, bytes)
+                len(chunk)
+                for chunk in await read_chunks(await send_post(made, peer.address()))
+                if isinstance(chunk, bytes)
             ]
             assert (sum(sizes), max(sizes) <= 256 << 10) == (32 << 20, True)
 
@@ -763,7 +776,7 @@ def test_the_rest_of_a_body_can_be_read_whole(run: Test) -> None:
 
     async def test() -> None:
         async with provider(answering(lengthy(b"content-encoding: gzip", body=packed))) as peer, client() as made:
-            answer = await asked(made, peer.address())
+            answer = await send_post(made, peer.address())
             first, rest = await answer.read_chunk(), await answer.read(LIMIT)
             assert isinstance(first, bytes)
             assert isinstance(rest, bytes)
@@ -776,28 +789,28 @@ def test_the_rest_of_a_body_can_be_read_whole(run: Test) -> None:
 
 
 async def leaves_in_send(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
-    await asked(made, address)
+    await send_post(made, address)
 
 
 async def leaves_in_a_long_body(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
-    await asked(made, address, bytes(64 << 20))
+    await send_post(made, address, bytes(64 << 20))
 
 
 async def leaves_in_read(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
-    answer = await asked(made, address)
+    answer = await send_post(made, address)
     begun.set()
     await answer.read(LIMIT)
 
 
 async def leaves_in_chunk(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
-    answer = await asked(made, address)
+    answer = await send_post(made, address)
     assert await answer.read_chunk() == b"hello"
     begun.set()
     await answer.read_chunk()
 
 
 async def leaves_before_more_comes(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
-    answer = await asked(made, address)
+    answer = await send_post(made, address)
     assert await answer.read_chunk() == b"hello"
     begun.set()
     await answer.wait_for_data(600)
@@ -816,7 +829,7 @@ def test_a_cancelled_call_is_seen_by_the_provider(
         else:
             await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await left.wait()
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     begun, left = asyncio.Event(), asyncio.Event()
 
@@ -839,11 +852,11 @@ def test_an_answer_that_nobody_wants_is_seen_by_the_provider(run: Test, how: str
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED + b"5\r\nhello\r\n")
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            answer: HttpResponse | None = await asked(made, peer.address())
+            answer: HttpResponse | None = await send_post(made, peer.address())
             assert answer is not None
             assert await answer.read_chunk() == b"hello"
             if how == "abort":
@@ -869,19 +882,19 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
         await peer.request()
         await peer.send(OK)
         if peers:
-            await peer.gone()
+            await peer.wait_for_disconnect()
             return
         peers.append(peer)
         await peer.request()
         begun.set()
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     peers: list[Peer] = []
     begun = asyncio.Event()
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            one, two = await asyncio.gather(asked(made, peer.address()), asked(made, peer.address()))
+            one, two = await asyncio.gather(send_post(made, peer.address()), send_post(made, peer.address()))
             assert (await one.read(LIMIT), await two.read(LIMIT)) == (b"ok", b"ok")
             waiting = [
                 asyncio.ensure_future(made.send_request(peer.address(), "POST", PATH, [], b"{}")) for _ in range(2)
@@ -890,7 +903,7 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
             await made.close()
             kinds = {answer.kind for answer in await asyncio.gather(*waiting) if isinstance(answer, TransportError)}
             assert kinds == {"connection-closed"}
-            assert (await refused(made, peer.address())).kind == "connection-closed"
+            assert (await expect_transport_error(made, peer.address())).kind == "connection-closed"
 
     run(test())
 
@@ -904,7 +917,7 @@ def test_a_server_that_hangs_up_at_once_is_a_fault(run: Test, rude: bool) -> Non
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             for body in (b"{}", bytes(1 << 20), bytes(64 << 20)) * 3:
-                assert (await refused(made, peer.address(), body)).kind == "connection-closed"
+                assert (await expect_transport_error(made, peer.address(), body)).kind == "connection-closed"
             assert peer.connections == 9
 
     run(test())
@@ -919,11 +932,11 @@ def test_nobody_there_is_a_fault_that_says_what_to_check(run: Test) -> None:
             pass
         async with client() as made:
             for host in ("127.0.0.1", "localhost"):
-                fault = await refused(made, peer.address(host=host))
+                fault = await expect_transport_error(made, peer.address(host=host))
                 assert fault.kind == "refused"
                 assert fault.detail.startswith(f"{host}:{peer.port} refused the connection: check ")
             for host in ("nobody.invalid", "a" * 70 + ".example"):
-                fault = await refused(made, Address.parse(f"https://{host}/v1"))
+                fault = await expect_transport_error(made, Address.parse(f"https://{host}/v1"))
                 assert (fault.kind, f"{host}:443" in fault.detail) == ("dns", True)
 
     run(test())
@@ -934,13 +947,13 @@ def test_a_server_that_accepts_nobody_runs_out_of_time(run: Test) -> None:
 
     async def script(peer: Peer) -> None:
         met.set()
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     met = asyncio.Event()
 
     async def test() -> None:
         async with provider(script) as peer, client(connect=0.05) as made:
-            fault = await refused(made, peer.address(scheme="https"))
+            fault = await expect_transport_error(made, peer.address(scheme="https"))
             assert (fault.kind, f"127.0.0.1:{peer.port}" in fault.detail) == ("connect-timeout", True)
             await met.wait()
 

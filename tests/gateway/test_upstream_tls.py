@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 import trustme
 
-from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
+from gateway.misbehaving_providers import (
+    LOOPS,
+    OK,
+    PATH,
+    Peer,
+    client,
+    expect_transport_error,
+    on_loop,
+    provider,
+    read_chunks,
+    send_post,
+)
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.settings.address import Address
@@ -76,7 +87,7 @@ def test_an_answer_comes_in_tls_and_its_connection_is_used_again(
         async with provider(script, context) as peer, client() as made:
             address = peer.address(scheme="https", host=host, ca_file=ca_file)
             for body in (b"{}", b"x" * 20_000, bytes(3 << 20)):
-                assert await (await asked(made, address, body)).read(LIMIT) == b"ok"
+                assert await (await send_post(made, address, body)).read(LIMIT) == b"ok"
             assert (seen, peer.connections) == ([("http/1.1", "TLSv1.3")], 1)
             assert named == ["localhost" if host == "localhost" else None]
             await made.close()
@@ -91,7 +102,7 @@ def test_the_systems_trust_is_asked(
 
     async def test() -> None:
         async with provider(serving, shown(authority, "127.0.0.1")) as peer, client() as made:
-            assert await (await asked(made, peer.address(scheme="https"))).read(LIMIT) == b"ok"
+            assert await (await send_post(made, peer.address(scheme="https"))).read(LIMIT) == b"ok"
             await made.close()
 
     run(test())
@@ -110,7 +121,7 @@ def test_a_certificate_that_is_not_in_order_is_a_fault_that_says_what_to_check(
     async def test() -> None:
         for context, words in rows:
             async with provider(serving, context) as peer, client() as made:
-                fault = await refused(made, peer.address(scheme="https", ca_file=ca_file))
+                fault = await expect_transport_error(made, peer.address(scheme="https", ca_file=ca_file))
                 assert fault.kind == "tls"
                 assert fault.detail.startswith(f"no secure connection to 127.0.0.1:{peer.port}: ")
                 assert words in fault.detail
@@ -125,7 +136,7 @@ def test_a_ca_file_that_cannot_be_read_is_a_fault(run: Test, tmp_path: Path) -> 
     async def test() -> None:
         async with client() as made:
             for file in (str(empty), str(tmp_path / "none.pem")):
-                fault = await refused(made, Address.parse("https://127.0.0.1:1", ca_file=file))
+                fault = await expect_transport_error(made, Address.parse("https://127.0.0.1:1", ca_file=file))
                 assert (fault.kind, file in fault.detail) == ("tls", True)
 
     run(test())
@@ -139,7 +150,7 @@ def test_a_server_that_speaks_no_tls_is_a_fault(run: Test, words: bytes) -> None
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            fault = await refused(made, peer.address(scheme="https"))
+            fault = await expect_transport_error(made, peer.address(scheme="https"))
             assert fault.kind == "tls"
             assert "speak" in fault.detail
 
@@ -166,10 +177,10 @@ def test_only_a_farewell_ends_a_body_without_a_length(
 
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
-            answer = await asked(made, peer.address(scheme="https", ca_file=ca_file))
+            answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
             first = await answer.read_chunk()
             read.set()
-            chunks = [first, *await drained(answer)]
+            chunks = [first, *await read_chunks(answer)]
             assert first == b"hello"
             kinds = [chunk.kind for chunk in chunks if isinstance(chunk, TransportError)]
             assert kinds == ([] if polite else ["connection-closed"])
@@ -186,8 +197,8 @@ def test_a_long_answer_in_tls_is_held_back_and_read(run: Test, authority: trustm
 
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
-            answer = await asked(made, peer.address(scheme="https", ca_file=ca_file))
-            sizes = [len(chunk) for chunk in await drained(answer) if isinstance(chunk, bytes)]
+            answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
+            sizes = [len(chunk) for chunk in await read_chunks(answer) if isinstance(chunk, bytes)]
             assert sum(sizes) == len(body)
 
     run(test())
@@ -197,11 +208,11 @@ def test_a_cancelled_call_in_tls_is_seen_by_the_provider(run: Test, authority: t
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
-            answer = await asked(made, peer.address(scheme="https", ca_file=ca_file))
+            answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
             assert await answer.read_chunk() == b"hello"
             reading = asyncio.ensure_future(answer.read_chunk())
             await asyncio.sleep(0)
@@ -286,7 +297,7 @@ def test_plain_requests_go_to_the_proxy_whole(run: Test, authority: trustme.CA, 
             way = f"{scheme}://me:sesame@127.0.0.1:{proxy.port}"
             address = Address.parse("http://provider.invalid:8080/v1", proxy=way, ca_file=ca_file)
             for _ in range(2):
-                assert await (await asked(made, address)).read(LIMIT) == b"ok"
+                assert await (await send_post(made, address)).read(LIMIT) == b"ok"
         assert heads[0] == heads[1]
         assert heads[0].startswith(
             "POST http://provider.invalid:8080/v1/chat/completions HTTP/1.1\r\nhost: provider.invalid:8080\r\n"
@@ -319,7 +330,7 @@ def test_a_proxy_that_refuses_is_a_fault_that_shows_no_password(
     async def test() -> None:
         async with provider(script) as proxy, client() as made:
             way = f"http://me:sesame@127.0.0.1:{proxy.port}"
-            fault = await refused(made, Address.parse(f"{scheme}://provider.invalid", proxy=way))
+            fault = await expect_transport_error(made, Address.parse(f"{scheme}://provider.invalid", proxy=way))
             assert fault.kind == "proxy"
             assert f"the proxy 127.0.0.1:{proxy.port}" in fault.detail
             assert words in fault.detail
@@ -330,12 +341,12 @@ def test_a_proxy_that_refuses_is_a_fault_that_shows_no_password(
 
 def test_a_proxy_that_is_not_there_or_keeps_still_is_a_fault(run: Test) -> None:
     async def script(peer: Peer) -> None:
-        await peer.gone()
+        await peer.wait_for_disconnect()
 
     async def test() -> None:
         async with provider(script) as proxy, client(connect=0.05) as made:
             way = f"http://me:sesame@127.0.0.1:{proxy.port}"
-            fault = await refused(made, Address.parse("https://provider.invalid", proxy=way))
+            fault = await expect_transport_error(made, Address.parse("https://provider.invalid", proxy=way))
             assert (fault.kind, "the proxy" in fault.detail, "sesame" in fault.detail) == (
                 "connect-timeout",
                 True,
@@ -343,7 +354,7 @@ def test_a_proxy_that_is_not_there_or_keeps_still_is_a_fault(run: Test) -> None:
             )
         async with client() as made:
             for scheme in ("http", "https"):
-                fault = await refused(made, Address.parse(f"{scheme}://provider.invalid", proxy=way))
+                fault = await expect_transport_error(made, Address.parse(f"{scheme}://provider.invalid", proxy=way))
                 assert (fault.kind, "refused the connection" in fault.detail) == ("proxy", True)
 
     run(test())
@@ -354,7 +365,7 @@ def test_a_tunnel_to_the_wrong_host_is_a_fault(run: Test, authority: trustme.CA,
         context = shown(authority, "elsewhere.example")
         async with provider(serving, context) as peer, provider(Relay()) as proxy, client() as made:
             way = f"http://127.0.0.1:{proxy.port}"
-            fault = await refused(made, peer.address(scheme="https", ca_file=ca_file, proxy=way))
+            fault = await expect_transport_error(made, peer.address(scheme="https", ca_file=ca_file, proxy=way))
             assert (fault.kind, "another name" in fault.detail) == ("tls", True)
 
     run(test())

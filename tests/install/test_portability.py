@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forked_commands import start_program
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.raw_exchange import ask
 from install.clean_runs import EXTRA_PACKAGES, RESTRICTED, run_restricted, start_restricted
 from waits import PATIENCE
@@ -33,22 +33,22 @@ def test_every_module_can_be_imported(missing: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves(missing: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, missing))
-    with serving(tmp_path) as process:
+    with run_gateway(tmp_path) as process:
         answer = ask(process.port, "POST", "/v1/chat/completions", QUESTION)
         assert answer.status == 200
         answer = ask(process.port, "POST", "/v1/chat/completions", STREAMED)
         assert (answer.status, answer.data[-8:]) == (200, b"[DONE]\n\n")
         process.signal(number)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_it_asks_providers_again_without_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second request finds the connection of the first, and checks that it is still open."""
-    with serving(tmp_path) as provider:
+    with run_gateway(tmp_path) as provider:
         lines = f'[providers.other]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:{provider.port}/v1"\n'
         (tmp_path / "toolwire.toml").write_text(lines)
         monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, "windows"))
-        with serving(tmp_path) as process:
+        with run_gateway(tmp_path) as process:
             body = QUESTION.replace(b"loopback", b"other/loopback")
             assert [ask(process.port, "POST", "/v1/chat/completions", body).status for _ in range(3)] == [200] * 3
 
@@ -66,10 +66,10 @@ def test_it_ends_with_whoever_holds_its_lifeline(missing: str, tmp_path: Path) -
 
 def test_several_workers_run_on_asyncio_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, "uvloop"))
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         assert ask(process.port, "POST", "/v1/chat/completions", QUESTION).status == 200
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_several_workers_are_refused_where_there_is_no_fork(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.provider import ScriptedAnswer
-from gateway.raw_exchange import PROVIDER_KEY, PROVIDERS, answer, body_of, own, parametrize_protocols
+from gateway.raw_exchange import PROVIDER_KEY, PROVIDERS, answer, body_of, parametrize_protocols, run_own_server
 from toolwire.gateway import app
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
@@ -128,7 +128,7 @@ def guarded(folder: Path, server: str = "", more: str = "", base: str = "") -> I
         lines.append(f'api_key = "{PROVIDER_KEY}"')
     file = folder / "toolwire.toml"
     file.write_text("\n".join([*lines, MODELS, more]))
-    with closing(provider), own(app(file)) as port:
+    with closing(provider), run_own_server(app(file)) as port:
         yield Guarded(port, provider)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forked_commands import run_command
-from gateway.process import Process, serving
+from gateway.process import Process, run_gateway
 from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
 from step_count import count_steps
 from toolwire.gateway.app import Gateway
@@ -138,14 +138,14 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, kind: str) -> Non
 def test_a_gateway_whose_file_became_something_else_still_ends(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(KEYED)
-    with serving(tmp_path, "--config", str(file)) as process:
+    with run_gateway(tmp_path, "--config", str(file)) as process:
         file.unlink()
         NOT_FILES[kind](file)
         process.signal(signal.SIGHUP)
-        process.says('"config_refused"')
+        process.read_log_until('"config_refused"')
         assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 200
         process.signal(signal.SIGTERM)
-        assert process.ended() == 0
+        assert process.wait_for_exit() == 0
 
 
 def test_a_file_that_takes_long_to_read_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -309,20 +309,20 @@ def test_a_running_gateway_does_not_start_what_an_agent_wrote(tmp_path: Path, wo
     file, ran = tmp_path / "toolwire.toml", tmp_path / "ran"
     file.write_text('[store]\nurl = "none"\n')
     command = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
-    with serving(tmp_path, "--workers", workers) as process:
+    with run_gateway(tmp_path, "--workers", workers) as process:
         file.write_text(
             f'[store]\nurl = "none"\n[mcp.evil]\ncommand = {command}\nmodels = ["*"]\nconnect_timeout = 5\n'
         )
         process.signal(signal.SIGHUP)
-        assert "restart the gateway to use it" in process.says('"config_problem"')
-        process.says('"config_refused"')
+        assert "restart the gateway to use it" in process.read_log_until('"config_problem"')
+        process.read_log_until('"config_refused"')
         body = b'{"model": "loopback", "messages": [{"role": "user", "content": "Hello"}]}'
         assert ask(process.port, "POST", "/v1/chat/completions", body).status == 200
     assert not ran.exists()
 
 
 def test_a_worker_that_is_replaced_finds_no_file_that_was_not_there(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "2") as process:
+    with run_gateway(tmp_path, "--workers", "2") as process:
         old = _workers(process, 2)
         (tmp_path / "toolwire.toml").write_text('[models]\nevil = "loopback/loopback"\n')
         for pid in old:
@@ -397,13 +397,13 @@ def _workers(process: Process, count: int) -> set[int]:
 def test_a_worker_that_is_replaced_starts_with_what_was_in_force(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(f"[server]\n{KEYS}")
-    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+    with run_gateway(tmp_path, "--config", str(file), "--workers", "2") as process:
         assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 200
         # A reload that was accepted counts, too: the new worker does not go back to what the first one read.
         file.write_text(f"[server]\n{KEYS.replace(HASH, 'ab' * 32)}")
         process.signal(signal.SIGHUP)
         for _ in range(2):
-            process.says('"config_reloaded"')
+            process.read_log_until('"config_reloaded"')
         old = _workers(process, 2)
         file.unlink() if damage == "gone" else file.write_text(
             {"empty": "", "no keys": "[server]\nport = 1\n", "nested": "x = " + "[" * 100_000}[damage]

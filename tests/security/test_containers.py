@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.raw_exchange import own
+from gateway.raw_exchange import run_own_server
 from security.recorded_provider import KEY_SETTINGS, Guarded, RecordedProvider, as_key, guarded, send_raw
 from toolwire.gateway import app
 from toolwire.protocols import CODECS
@@ -175,7 +175,7 @@ def test_the_files_of_a_container_at_openai(tmp_path: Path, stream: bool) -> Non
     provider = RecordedProvider()
     file = tmp_path / "toolwire.toml"
     file.write_text(f"[server]\nlog_format = 'none'\n{KEY_SETTINGS}{OPENAI.format(url=provider.url)}{store(tmp_path)}")
-    with own(app(file)) as port:
+    with run_own_server(app(file)) as port:
         gate = Guarded(port, provider)
         assert ask(gate, "openai-responses", "ann", stream, model="openai/gpt-small")[0] == 200
         for key, status in (("ann", 200), ("bob", 404)):

@@ -329,7 +329,7 @@ def _forged(*keys: EnvelopeKeys | None) -> list[dict[str, Any]]:
 
 
 def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password(tmp_path: Path) -> None:
-    with_password = server().fresh(schema_of(tmp_path))
+    with_password = server().create_schema(schema_of(tmp_path))
     without = with_password.replace(f":{PASSWORD}@", "@")
     changed = with_password.replace(PASSWORD, "ganz-anders")
     with _gateway(tmp_path / "a", without) as first:
@@ -349,7 +349,7 @@ def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password
     with _gateway(tmp_path / "d", changed) as other:
         assert not _opens(other, of_earlier_version)
         assert _opens(other, signed_now)
-    elsewhere = server().fresh(schema_of(tmp_path / "elsewhere"))
+    elsewhere = server().create_schema(schema_of(tmp_path / "elsewhere"))
     with _gateway(tmp_path / "e", elsewhere) as foreign:
         assert not _opens(foreign, signed_now)
 
@@ -367,7 +367,7 @@ def test_a_secret_of_the_operator_comes_before_the_one_in_postgresql() -> None:
 
 
 def test_of_many_gateways_that_start_at_once_one_makes_the_key(tmp_path: Path) -> None:
-    url = server().fresh(schema_of(tmp_path))
+    url = server().create_schema(schema_of(tmp_path))
 
     async def load() -> set[bytes | StoreDown]:
         stores = [PostgresStore(url) for _ in range(6)]
@@ -383,7 +383,7 @@ def test_of_many_gateways_that_start_at_once_one_makes_the_key(tmp_path: Path) -
 
 
 def test_the_key_in_postgresql_is_encrypted_with_the_key_of_the_store(tmp_path: Path) -> None:
-    url = server().fresh(schema_of(tmp_path))
+    url = server().create_schema(schema_of(tmp_path))
 
     def load(new: bytes, *keys: str) -> tuple[bytes | StoreDown, bytes]:
         async def run() -> bytes | StoreDown:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.raw_exchange import PROVIDERS, Served, answer, ask, call, stage, whole
+from gateway.raw_exchange import PROVIDERS, Served, answer, ask, call, stage, whole_answer
 from toolwire.gateway.http.headers import HeaderTable
 from waits import PATIENCE
 
@@ -52,7 +52,7 @@ def forwarding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_headers_of_an_account_do_not_go_with_the_gateways_key(served: Served, protocol: str) -> None:
-    scene = served.scene(protocol, whole(protocol))
+    scene = served.scene(protocol, whole_answer(protocol))
     assert call(served, protocol, scene.model, False, ACCOUNT_HEADERS | OTHER_HEADERS[protocol]).status == 200
     sent = scene.asked[0].headers
     assert not ACCOUNT_HEADERS.keys() & sent.keys()
@@ -61,7 +61,7 @@ def test_headers_of_an_account_do_not_go_with_the_gateways_key(served: Served, p
 
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_headers_of_an_account_go_with_the_clients_own_credential(forwarding: Served, protocol: str) -> None:
-    scene = forwarding.scene(protocol, whole(protocol))
+    scene = forwarding.scene(protocol, whole_answer(protocol))
     headers = {"authorization": "Bearer sk-my-own", **ACCOUNT_HEADERS}
     assert call(forwarding, protocol, scene.model, False, headers).status == 200
     sent = ACCOUNT_HEADERS.keys() & scene.asked[0].headers.keys()
@@ -82,7 +82,7 @@ def test_the_operator_can_set_them(tmp_path: Path) -> None:
         text = (tmp_path / "toolwire.toml").read_text()
         (tmp_path / "toolwire.toml").write_text(text.replace("[providers.responses]", f"{more}[providers.responses]"))
         plain.gateway.reload_config(True)
-        scene = plain.scene("openai-chat", whole("openai-chat"))
+        scene = plain.scene("openai-chat", whole_answer("openai-chat"))
         call(plain, "openai-chat", scene.model, False, ACCOUNT_HEADERS)
         assert scene.asked[0].headers["openai-organization"] == "org-of-the-operator"
 
@@ -158,6 +158,6 @@ def test_two_host_headers_are_refused(served: Served, second: str) -> None:
 @pytest.mark.parametrize(("id", "is_used"), [("job-7.a:b", True), ("sk-proj-0123456789abcdef", False), ("../x", False)])
 def test_a_request_id_that_looks_like_a_secret_is_not_used(served: Served, id: str, is_used: bool) -> None:
     """It is in the log, and providers get it."""
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     assert call(served, "openai-chat", scene.model, False, {"x-request-id": id}).status == 200
     assert (scene.asked[0].headers["x-request-id"] == id) is is_used

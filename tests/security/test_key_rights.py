@@ -30,7 +30,7 @@ from gateway.raw_exchange import (
     path_of,
     request_of,
     stage,
-    whole,
+    whole_answer,
 )
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
@@ -108,7 +108,7 @@ def scenes(served: Served) -> dict[str, Scene]:
     made = {}
     for name, (protocol, model) in models.items():
         mark = model.rpartition("-")[2]
-        made[name] = served.wire._scenes[mark.encode()] = Scene(mark, model, [whole(protocol)])
+        made[name] = served.wire._scenes[mark.encode()] = Scene(mark, model, [whole_answer(protocol)])
     return made
 
 

@@ -22,12 +22,12 @@ from gateway.raw_exchange import (
     Scene,
     ScriptedConnection,
     answer,
-    begun,
     body_of,
     frames,
-    whole,
+    opening_frames,
+    whole_answer,
 )
-from gateway.raw_server import RawConnection, become, run
+from gateway.raw_server import RawConnection, run, wait_until_true
 from toolwire.gateway.http.admission import MIN_RETRIES, RETRY_SHARE, Admission
 from toolwire.gateway.http.memory import DENSEST_WEIGHT, memory_limit, weigh_body
 from toolwire.gateway.http.server import MAX_EXCESS
@@ -44,15 +44,15 @@ OVERLOADED = {"anthropic": b"HTTP/1.1 529 "}
 def hold(line: ScriptedConnection) -> None:
     """An answer that comes when it is told to."""
     assert line.scene.go.wait(PATIENCE)
-    line.send(whole("openai-chat"))
+    line.send(whole_answer("openai-chat"))
 
 
 async def read_answer(talk: RawConnection) -> tuple[bytes, bytes, bytes]:
     """Status line, head and body of an answer with a length."""
-    got = await talk.until(lambda got: b"\r\n\r\n" in got)
+    got = await talk.read_until(lambda got: b"\r\n\r\n" in got)
     head, _, _ = got.partition(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-    got = await talk.until(lambda got: len(got) >= len(head) + 4 + length)
+    got = await talk.read_until(lambda got: len(got) >= len(head) + 4 + length)
     talk.got = b""
     return got.split(b"\r\n")[0], head.lower(), got[len(head) + 4 :]
 
@@ -80,7 +80,7 @@ async def is_alive(served: GatewayInLoop) -> None:
 
 async def fill(served: GatewayInLoop, scene: Scene, count: int, *lines: str) -> list[RawConnection]:
     talks = [await served.ask(post("openai-chat", scene.model, False, *lines)) for _ in range(count)]
-    await become(lambda: served.gateway.admission.in_flight + len(served.gateway.admission._queue) >= count)
+    await wait_until_true(lambda: served.gateway.admission.in_flight + len(served.gateway.admission._queue) >= count)
     return talks
 
 
@@ -99,7 +99,7 @@ def test_requests_beyond_the_queue_are_refused_and_the_others_answered(
                 assert "3 requests in flight" in await refusal(refused, client)
                 refused.leave()
             await is_alive(served)
-            await become(lambda: len(scene.asked) == 3)  # the provider has heard of no more
+            await wait_until_true(lambda: len(scene.asked) == 3)  # the provider has heard of no more
             scene.go.set()
             for talk in talks:
                 assert (await read_answer(talk))[0] == OK
@@ -112,7 +112,7 @@ def test_requests_beyond_the_queue_are_refused_and_the_others_answered(
 async def is_idle(served: GatewayInLoop) -> None:
     """Nothing is counted any more."""
     admission = served.gateway.admission
-    await become(lambda: not served.made.server.tasks)
+    await wait_until_true(lambda: not served.made.server.tasks)
     assert (admission.in_flight, admission.memory.used, admission.retries.total()) == (0, 0, 0)
     assert (admission.by_key, len(admission._queue)) == ({}, 0)
 
@@ -126,12 +126,12 @@ def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path, monkeypatch: 
             first, *waiting = await fill(served, scene, 4)
             for talk in waiting[:2]:
                 talk.leave()
-            await become(lambda: len(served.gateway.admission._queue) == 1)
+            await wait_until_true(lambda: len(served.gateway.admission._queue) == 1)
             await fill(served, scene, 2)
             scene.go.set()
             assert (await read_answer(first))[0] == OK
             assert (await read_answer(waiting[2]))[0] == OK
-            await become(lambda: len(scene.asked) == 4)
+            await wait_until_true(lambda: len(scene.asked) == 4)
 
     run("uvloop", test)
 
@@ -195,7 +195,7 @@ def test_a_key_cannot_fill_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_whatever_ends_a_request_its_place_is_free(ending: str, tmp_path: Path) -> None:
     def cut(line: ScriptedConnection) -> None:
         line.send(STREAM_HEAD)
-        line.chunk(*begun("openai-chat"))
+        line.chunk(*opening_frames("openai-chat"))
 
     def stream(line: ScriptedConnection) -> None:
         line.send(STREAM_HEAD)
@@ -203,7 +203,7 @@ def test_whatever_ends_a_request_its_place_is_free(ending: str, tmp_path: Path) 
         line.send(b"0\r\n\r\n")
 
     plays: dict[str, Callable[[ScriptedConnection], None] | bytes] = {
-        "answer": whole("openai-chat"),
+        "answer": whole_answer("openai-chat"),
         "failure": b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n",
         "stream": stream,
         "cut stream": cut,
@@ -218,11 +218,11 @@ def test_whatever_ends_a_request_its_place_is_free(ending: str, tmp_path: Path) 
                     request = post_body("/v1/chat/completions", b"{")
                 talk = await served.ask(request)
                 if ending == "leave":
-                    await become(scene.asked.copy)
+                    await wait_until_true(scene.asked.copy)
                     talk.leave()
                 else:
-                    await talk.until(lambda got: b"\r\n\r\n" in got)
-                await become(lambda: not served.made.server.tasks)
+                    await talk.read_until(lambda got: b"\r\n\r\n" in got)
+                await wait_until_true(lambda: not served.made.server.tasks)
                 await is_idle(served)
 
     run("uvloop", test)
@@ -236,15 +236,15 @@ def test_connections_beyond_the_limit_get_only_health_checks(tmp_path: Path, mon
 
     async def test() -> None:
         async with gateway_in_loop(tmp_path) as served:
-            scene = served.scene("openai-chat", whole("openai-chat"))
+            scene = served.scene("openai-chat", whole_answer("openai-chat"))
             for _ in range(4):
-                served.made.talk()
-            await become(lambda: len(served.made.server.connections) == 4)
+                served.made.connect_client()
+            await wait_until_true(lambda: len(served.made.server.connections) == 4)
             await is_alive(served)
-            await become(lambda: len(served.made.server.connections) == 4)
+            await wait_until_true(lambda: len(served.made.server.connections) == 4)
             late = await served.ask(post("gemini", scene.model, False))
             assert "connections" in await refusal(late, "gemini")
-            assert not await late.rest()  # and the connection is closed
+            assert not await late.read_rest()  # and the connection is closed
             assert not scene.asked
 
     run("uvloop", test)
@@ -257,14 +257,14 @@ def test_far_beyond_the_limit_connections_are_closed_at_once(tmp_path: Path, mon
         async with gateway_in_loop(tmp_path) as served:
             talks = []
             for _ in range(MAX_EXCESS + 1):
-                talks.append(served.made.talk())
+                talks.append(served.made.connect_client())
                 await asyncio.sleep(0)
-            await become(lambda: len(served.made.server.connections) == MAX_EXCESS + 1)
-            extra = served.made.talk()
-            assert await extra.cut() == b""
+            await wait_until_true(lambda: len(served.made.server.connections) == MAX_EXCESS + 1)
+            extra = served.made.connect_client()
+            assert await extra.read_until_reset() == b""
             for talk in talks:
                 talk.leave()
-            await become(lambda: not served.made.server.connections)
+            await wait_until_true(lambda: not served.made.server.connections)
             await is_alive(served)
 
     run("uvloop", test)
@@ -275,14 +275,14 @@ def test_one_address_cannot_take_all_connections(tmp_path: Path, monkeypatch: py
 
     async def test() -> None:
         async with gateway_in_loop(tmp_path) as served:
-            scene = served.scene("openai-chat", whole("openai-chat"))
-            talks = [served.made.talk() for _ in range(2)]
-            await become(lambda: len(served.made.server.connections) == 2)
+            scene = served.scene("openai-chat", whole_answer("openai-chat"))
+            talks = [served.made.connect_client() for _ in range(2)]
+            await wait_until_true(lambda: len(served.made.server.connections) == 2)
             refused = await served.ask(post("openai-chat", scene.model, False))
             await refusal(refused, "openai-chat")
             await is_alive(served)
             talks[0].leave()
-            await become(lambda: len(served.made.server.connections) == 1)
+            await wait_until_true(lambda: len(served.made.server.connections) == 1)
             served_now = await served.ask(post("openai-chat", scene.model, False))
             assert (await read_answer(served_now))[0] == OK
 
@@ -301,7 +301,7 @@ def test_beyond_the_memory_budget_requests_are_refused_unread(client: str, tmp_p
             held = await served.ask(
                 post("openai-chat", scene.model, False, messages=[{"role": "user", "content": text}])
             )
-            await become(lambda: scene.asked)
+            await wait_until_true(lambda: scene.asked)
             # Of this one only the head and a little of the body is sent: it is refused all the same.
             request = post(client, scene.model, True)
             head, _, _ = request.replace(b"content-length: ", b"content-length: 2000000\r\nx: ").partition(b"\r\n\r\n")
@@ -309,7 +309,7 @@ def test_beyond_the_memory_budget_requests_are_refused_unread(client: str, tmp_p
             assert "memory" in await refusal(refused, client)
             await is_alive(served)
             small = await served.ask(post(client, scene.model, False))
-            await become(lambda: len(scene.asked) == 2)
+            await wait_until_true(lambda: len(scene.asked) == 2)
             scene.go.set()
             assert (await read_answer(held))[0] == OK
             assert (await read_answer(small))[0] == OK
@@ -349,7 +349,7 @@ def test_a_body_that_outgrows_the_memory_while_it_comes_is_refused(coding: str, 
 def test_a_request_that_could_never_fit_is_too_large(tmp_path: Path) -> None:
     async def test() -> None:
         async with gateway_in_loop(tmp_path, "max_memory = 8000000") as served:
-            scene = served.scene("openai-chat", whole("openai-chat"))
+            scene = served.scene("openai-chat", whole_answer("openai-chat"))
             turns = [{"role": "user", "content": "x"}] * 10_000
             talk = await served.ask(post("openai-chat", scene.model, False, messages=turns))
             line, _, body = await read_answer(talk)
@@ -366,15 +366,15 @@ def test_unsent_answers_count(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with gateway_in_loop(tmp_path, "max_memory = 1000000000") as served:
-            answer = whole("openai-chat", "x" * 20_000_000)
+            answer = whole_answer("openai-chat", "x" * 20_000_000)
             scene = served.scene("openai-chat", answer)
             memory = served.gateway.admission.memory
             for _ in range(3):
                 await served.ask(post("openai-chat", scene.model, False), small=True)
-            await become(lambda: memory.used > 3 * 15_000_000 and not served.made.server.tasks)
+            await wait_until_true(lambda: memory.used > 3 * 15_000_000 and not served.made.server.tasks)
             for one in tuple(served.made.server.connections):
                 one.transport.abort()
-            await become(lambda: not served.made.server.connections)
+            await wait_until_true(lambda: not served.made.server.connections)
             assert memory.used == 0
 
     run("uvloop", test)
@@ -388,7 +388,7 @@ def test_answers_that_are_read_whole_count(client: str, is_compressed: bool, tmp
     async def test() -> None:
         async with gateway_in_loop(tmp_path, "max_memory = 20000000\nretries = 2\ncooldown_after = 1") as served:
             for size, fits in ((2_000_000, True), (20_000_000, False), (2_000_000, True)):
-                script = whole("openai-chat", "x" * size)
+                script = whole_answer("openai-chat", "x" * size)
                 if is_compressed:
                     body = encode_json(body_of("openai-chat", ScriptedAnswer("x" * size))).encode()
                     script = answer(200, gzip.compress(body), content_encoding="gzip")
@@ -402,7 +402,7 @@ def test_answers_that_are_read_whole_count(client: str, is_compressed: bool, tmp
                     assert "no memory for the answer" in await refusal(talk, client)
                 assert len(scene.asked) == 1
                 talk.leave()
-                await become(lambda: not served.made.server.connections)
+                await wait_until_true(lambda: not served.made.server.connections)
                 await is_idle(served)
 
     run("uvloop", test)
@@ -496,7 +496,7 @@ def test_a_provider_that_is_down_is_not_asked_twice_by_everybody(tmp_path: Path)
         async with gateway_in_loop(tmp_path, "retries = 1\ncooldown_after = 1000") as served:
             scene = served.scene("openai-chat", fail)
             talks = await fill(served, scene, 40)
-            await become(lambda: len(scene.asked) == 40)
+            await wait_until_true(lambda: len(scene.asked) == 40)
             scene.go.set()
             for talk in talks:
                 assert (await read_answer(talk))[0].startswith(b"HTTP/1.1 503 ")

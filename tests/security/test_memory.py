@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.one_loop import GatewayInLoop, gateway_in_loop, post
-from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, begun, stream_steps, whole
-from gateway.raw_server import become, run, turn
+from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, opening_frames, stream_steps, whole_answer
+from gateway.raw_server import run, run_loop_once, wait_until_true
 from toolwire.gateway.http.connection import STREAM_READ, Phase
 
 READERS = 6
@@ -29,7 +29,7 @@ def _freeze_other_tests() -> None:
 
 def endless(protocol: str) -> object:
     """A stream without end, as fast as it is read."""
-    *start, last = begun(protocol)
+    *start, last = opening_frames(protocol)
     last = re.sub(rb'"Hel[^"]*"', b'"' + b"x" * 8000 + b'"', last)
 
     def play(line: ScriptedConnection) -> None:
@@ -71,11 +71,11 @@ def test_streams_that_nobody_reads_hold_little(client: str, provider: str, tmp_p
             scene = served.scene(provider, endless(provider))
             request = post(client, scene.model, True)
             await served.ask(request, small=True)  # what is made once is not counted
-            await become(lambda: all_blocked(1))
+            await wait_until_true(lambda: all_blocked(1))
             before = tracemalloc.get_traced_memory()[0]
             for _ in range(READERS):
                 await served.ask(request, small=True)
-            await become(lambda: all_blocked(READERS + 1))
+            await wait_until_true(lambda: all_blocked(READERS + 1))
             held = (tracemalloc.get_traced_memory()[0] - before) / READERS
             assert held <= MAX_HELD
             assert max(one.transport.get_write_buffer_size() for one in connections) <= MAX_HELD
@@ -95,19 +95,19 @@ def test_streams_that_nobody_reads_hold_little(client: str, provider: str, tmp_p
 def cut(protocol: str) -> object:
     def play(line: ScriptedConnection) -> None:
         line.send(STREAM_HEAD)
-        line.chunk(*begun(protocol))
+        line.chunk(*opening_frames(protocol))
         line.wait_for_close()
 
     return play
 
 
 PLAYS = {
-    "whole, read": whole,
+    "whole, read": whole_answer,
     "stream, read": stream_steps,
     "failure, read": lambda protocol: b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n",
     "whole, left": lambda protocol: ScriptedConnection.wait_for_close,
     "stream, left": cut,
-    "whole, unread": lambda protocol: whole(protocol, "x" * 8_000_000),
+    "whole, unread": lambda protocol: whole_answer(protocol, "x" * 8_000_000),
     "stream, unread": endless,
     "body, left": lambda protocol: b"",
     "queue, left": lambda protocol: ScriptedConnection.wait_for_close,
@@ -159,25 +159,25 @@ async def exchange(served: GatewayInLoop, kind: str, client: str, provider: str)
     scene = served.scene(provider, PLAYS[kind](provider))
     request = post(client, scene.model, kind.startswith("stream"))
     talk = await served.ask(request[:-5] if kind == "body, left" else request, small="unread" in kind)
-    await become(lambda: server.tasks)
+    await wait_until_true(lambda: server.tasks)
     refs: list[weakref.ref[object]] = [weakref.ref(one) for one in (*server.connections, *server.tasks)]
     refs += [weakref.ref(one.current_request) for one in server.connections]
     if kind == "queue, left":
-        await become(lambda: admission._queue)
+        await wait_until_true(lambda: admission._queue)
     elif kind == "whole, left":
-        await become(scene.asked.copy)
+        await wait_until_true(scene.asked.copy)
     elif kind == "stream, left":
-        await talk.until(lambda got: b"data: " in got)
+        await talk.read_until(lambda got: b"data: " in got)
     elif "unread" in kind:
-        await become(lambda: any(one.write_blocked is not None for one in server.connections))
+        await wait_until_true(lambda: any(one.write_blocked is not None for one in server.connections))
     elif "read" in kind:
-        await talk.until(lambda got: b"\r\n\r\n" in got)
-        await become(lambda: not server.tasks)
+        await talk.read_until(lambda got: b"\r\n\r\n" in got)
+        await wait_until_true(lambda: not server.tasks)
     refs += [weakref.ref(one) for one in served.upstream_connections if one.phase is not Phase.IDLE]
     talk.leave()
     served.made._talks.remove(talk)
-    await become(lambda: not server.connections and not server.tasks)
-    await become(lambda: all(one.phase is Phase.IDLE for one in served.upstream_connections))
+    await wait_until_true(lambda: not server.connections and not server.tasks)
+    await wait_until_true(lambda: all(one.phase is Phase.IDLE for one in served.upstream_connections))
     for _ in range(10):
-        await turn()
+        await run_loop_once()
     return refs

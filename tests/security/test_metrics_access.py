@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.process import serving
+from gateway.process import run_gateway
 from gateway.raw_exchange import CLIENTS, Served, ask, call, stage
 from toolwire.gateway.configuration.load import load_config, parse_listen_address
 from toolwire.gateway.exchange.caller import Caller
@@ -78,7 +78,7 @@ def test_the_metrics_have_an_address_of_their_own(tmp_path: Path, keyed: bool, w
     key = f'metrics_sha256 = "{_hash(METRICS)}"\n' if keyed else ""
     file.write_text(f'[server]\nmetrics_listen = "127.0.0.1:{port}"\n{key}{KEYS}')
     authorized = {"authorization": f"Bearer {METRICS}"} if keyed else {}
-    with serving(tmp_path, "--config", str(file), "--workers", workers) as process:
+    with run_gateway(tmp_path, "--config", str(file), "--workers", workers) as process:
         client = {"authorization": f"Bearer {CLIENT}"}
         assert ask(process.port, "GET", "/v1/models", headers=client).status == 200
         got = ask(port, "GET", "/metrics", headers=authorized)

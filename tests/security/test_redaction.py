@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.exchange_records import make_record
-from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
+from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole_answer
 from security.plain_redaction import redact_plainly
 from toolwire.gateway.http import redact as redact_module
 from toolwire.gateway.http.redact import (
@@ -278,7 +278,7 @@ def test_neither_debug_lines_nor_errors_of_providers_show_it(served: Served, pro
     ]  # fmt: skip
     tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
     scene = served.scene(
-        provider, answer(400, refusal(provider, 400, "invalid_request_error", secret)), whole(provider)
+        provider, answer(400, refusal(provider, 400, "invalid_request_error", secret)), whole_answer(provider)
     )
     for status in (400, 200):
         got = call(served, "openai-chat", scene.model, False, {"user-agent": secret}, messages=history, tools=tools)

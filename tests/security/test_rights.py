@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.mcp_gateway import COMMAND
-from gateway.raw_exchange import CLIENTS, Served, call, stage, whole
+from gateway.raw_exchange import CLIENTS, Served, call, stage, whole_answer
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.servers import McpClient, is_offered_to
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def _tools(served: Served, client: str, key: str, agent: str, **more: object) -> set[str]:
     """The tools that the provider was told of."""
-    scene = served.scene("openai-chat", whole("openai-chat"))
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
     headers = {"authorization": f"Bearer {KEYS[key]}", "user-agent": agent}
     assert call(served, client, scene.model, False, headers, **more).status == 200
     return {tool["function"]["name"] for tool in scene.asked[0].json().get("tools", ())}

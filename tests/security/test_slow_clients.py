@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.raw_server import LOOPS, RawConnection, become, run, run_server, turn
+from gateway.raw_server import LOOPS, RawConnection, run, run_loop_once, run_server, wait_until_true
 from toolwire.gateway.http import server
 from toolwire.gateway.http.client_request import ClientRequest, HttpRequest
 
@@ -46,7 +46,7 @@ class Counter:
 
 async def _settle() -> None:
     for _ in range(200):
-        await turn()
+        await run_loop_once()
 
 
 @pytest.mark.parametrize("request_bytes", [GET, POST, CHUNKED, UPGRADE], ids=["get", "post", "chunked", "upgrade"])
@@ -59,10 +59,10 @@ def test_a_client_that_sends_ahead_and_never_reads_gets_no_second_answer(
     async def test() -> None:
         count = Counter(streamed)
         async with run_server(count) as made:
-            talk = made.talk(small=True)
+            talk = made.connect_client(small=True)
             sending = asyncio.ensure_future(talk.send(request_bytes * (20_000_000 // len(request_bytes))))
-            connection = await made.connected()
-            await become(lambda: connection.write_blocked is not None)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection.write_blocked is not None)
             await _settle()
             # The kernel's buffers of a connection take a few answers of this size.
             assert count.started <= 10
@@ -73,7 +73,7 @@ def test_a_client_that_sends_ahead_and_never_reads_gets_no_second_answer(
             talk.leave()
             # It left: what it sent ahead is not answered any more.
             before = count.started
-            await become(lambda: not made.server.connections)
+            await wait_until_true(lambda: not made.server.connections)
             assert count.started <= before + 1
 
     run(loop_name, test)
@@ -84,9 +84,9 @@ def test_what_was_sent_ahead_is_answered_as_it_is_read(loop_name: str, streamed:
     async def test() -> None:
         count = Counter(streamed)
         async with run_server(count) as made:
-            talk = made.talk(small=True)
+            talk = made.connect_client(small=True)
             await talk.send(POST * 20)
-            await become(lambda: (count.started, count.ended) != (0, 0))
+            await wait_until_true(lambda: (count.started, count.ended) != (0, 0))
             await _read_answers(talk, 20, streamed)
             assert (count.started, count.ended) == (20, 20)
 
@@ -115,15 +115,15 @@ def test_requests_are_started_one_by_one_though_they_came_at_once(loop_name: str
             await incoming.send_body(b"x", more=False)
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % at for at in range(2000)))
-            connection = await made.connected()
-            await become(lambda: seen)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: seen)
             await _settle()
             assert seen == ["/0"]
             assert not connection._pipelined
             go.set()
-            await become(lambda: len(seen) == 2000)
+            await wait_until_true(lambda: len(seen) == 2000)
             assert seen == [f"/{at}" for at in range(2000)]
 
     run(loop_name, test)
@@ -149,10 +149,10 @@ def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) ->
 
     async def test() -> None:
         async with run_server() as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(HEADS[coding])
-            connection = await made.connected()
-            await become(lambda: connection.current_request is not None)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection.current_request is not None)
             now, drops = made.server.time(), 0
             while not connection.is_closing:
                 await talk.send(_drop(coding))
@@ -163,7 +163,7 @@ def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) ->
                 connection.last_activity = now - pause  # as if the drop had come then
                 made.server.sweep_connections(now)
                 assert drops * pause <= 2 * server.REQUEST_SECONDS
-            assert (await talk.rest()).startswith(b"HTTP/1.1 408 ")
+            assert (await talk.read_rest()).startswith(b"HTTP/1.1 408 ")
 
     run(loop_name, test)
 
@@ -188,9 +188,9 @@ def test_a_slow_honest_body_is_taken(loop_name: str, coding: str) -> None:
             done.set()
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             await talk.send(HEADS[coding].replace(b"500", b"500000"))
-            connection = await made.connected()
+            connection = await made.wait_for_connection()
             now = made.server.time()
             for number in range(1, 51):
                 await talk.send(_drop(coding, 10_000))
@@ -201,7 +201,7 @@ def test_a_slow_honest_body_is_taken(loop_name: str, coding: str) -> None:
                 made.server.sweep_connections(now)
             if coding == "chunked":
                 await talk.send(b"0\r\n\r\n")
-            await talk.until(lambda got: got.endswith(b"500000"))
+            await talk.read_until(lambda got: got.endswith(b"500000"))
 
     run(loop_name, test)
 
@@ -217,19 +217,19 @@ def test_time_in_which_the_server_does_not_read_is_not_the_clients(loop_name: st
             await incoming.send_body(b"ok" if body is not None else b"no", more=False)
 
         async with run_server(later) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             size = 5_000_000
             sending = asyncio.ensure_future(
                 talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
             )
-            connection = await made.connected()
-            await become(lambda: connection._is_reading_paused)
+            connection = await made.wait_for_connection()
+            await wait_until_true(lambda: connection._is_reading_paused)
             now = made.server.time()
             for _ in range(100):
                 now += 5
                 made.server.sweep_connections(now)
             go.set()
-            await talk.until(lambda got: got.endswith(b"ok"))
+            await talk.read_until(lambda got: got.endswith(b"ok"))
             await sending
 
     run(loop_name, test)
@@ -251,11 +251,11 @@ def test_a_body_in_tiny_chunks_costs_its_size(loop_name: str, size: int) -> None
             await incoming.send_body(b"%07d" % len(body or b""), more=False)
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             number = 100_000
             script = HEADS["chunked"] + _drop("chunked", size) * number + b"0\r\n\r\n"
             sending = asyncio.ensure_future(talk.send(script))
-            await talk.until(lambda got: got.endswith(b"%07d" % (size * number)))
+            await talk.read_until(lambda got: got.endswith(b"%07d" % (size * number)))
             await sending
             assert sizes[0] <= 10
 
@@ -281,10 +281,10 @@ def test_a_body_in_tiny_chunks_leaves_others_their_turn(loop_name: str) -> None:
             await incoming.send_body(b"%07d" % len(await reading or b""), more=False)
 
         async with run_server(handle) as made:
-            talk = made.talk()
+            talk = made.connect_client()
             script = HEADS["chunked"] + _drop("chunked", 1) * 100_000 + b"0\r\n\r\n"
             sending = asyncio.ensure_future(talk.send(script))
-            await talk.until(lambda got: got.endswith(b"0100000"))
+            await talk.read_until(lambda got: got.endswith(b"0100000"))
             await sending
             assert 0 < largest_step <= 10_000
 

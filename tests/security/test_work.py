@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.exchange_records import make_record
-from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
+from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole_answer
 from step_count import count_steps
 from toolwire import Stream, translate
 from toolwire.core.ir import Failure
@@ -343,7 +343,7 @@ def test_a_deep_schema_is_translated_or_refused(served: Served, client: str, lev
     """Of the tools, the others must go on. A body that no JSON parser takes is a bad request."""
     for kind in NESTING:
         for provider in PROTOCOLS:
-            scene = served.scene(provider, whole(provider))
+            scene = served.scene(provider, whole_answer(provider))
             body = {**request_of(client, scene.model, False), "tools": [DECLARED[client]]}
             data = json.dumps(body).replace('"SCHEMA"', nest_schema(kind, levels)).encode()
             got = ask(served.port, "POST", path_of(client, scene.model, False), data)
@@ -459,7 +459,7 @@ def test_what_the_console_shows_is_not_worked_out_on_the_event_loop(
         monkeypatch.setattr(module, "exchange_row", note)
     monkeypatch.setattr(endpoints, "write_case", note_case)
     with stage(tmp_path, more="[console]\nenabled = true\n") as staged:
-        scene = staged.scene("openai-chat", whole("openai-chat"))
+        scene = staged.scene("openai-chat", whole_answer("openai-chat"))
         body = json.dumps(request_of("openai-chat", scene.model, False)).encode()
         asked = ask(staged.port, "POST", path_of("openai-chat", scene.model, False), body)
         staged.line(asked.id)
@@ -472,7 +472,7 @@ def test_what_the_console_shows_is_not_worked_out_on_the_event_loop(
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_large_text_with_many_commas_is_served(served: Served, client: str) -> None:
     """A table as text is large, but it is one value."""
-    scene = served.scene("anthropic", whole("anthropic"))
+    scene = served.scene("anthropic", whole_answer("anthropic"))
     request = request_of(client, scene.model, False)
     text = json.dumps(request).replace("Hi", "1,2,3,{[" * 100_000)
     got = ask(served.port, "POST", path_of(client, scene.model, False), text.encode())
