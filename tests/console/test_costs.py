@@ -86,7 +86,7 @@ def test_an_exchange_shows_the_cost_of_each_call(gateways: ExitStack, tmp_path: 
 
     first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], error_frame("anthropic")))
     second = served.scene("openai-chat", play_script("openai-chat", True))
-    served.wire._scenes |= {b"s901x": first, b"s902x": second}
+    served.wire.scenes |= {b"s901x": first, b"s902x": second}
     got = call(served, "openai-chat", "pair", True)
     show_overview(served, page, got)
     page.find(f"{COST} tbody tr").wait_for_count(2)

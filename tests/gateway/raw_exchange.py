@@ -128,7 +128,8 @@ class RawProvider:
         self.keeps_alive = keeps_alive
         """May another request follow on a connection?"""
         self._numbers = count(1)
-        self._scenes: dict[bytes, Scene] = {}
+        self.scenes: dict[bytes, Scene] = {}
+        """What is played, by the mark in a request; tests put a scene under a mark of their own here."""
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -140,7 +141,7 @@ class RawProvider:
         mark = f"s{next(self._numbers)}x"
         name = f"{model or NAMES[protocol]}-{mark}"
         scene = Scene(mark, f"{provider or parametrize_protocols(protocol)}/{name}", list(plays))
-        self._scenes[mark.encode()] = scene
+        self.scenes[mark.encode()] = scene
         return scene
 
     def close(self) -> None:
@@ -185,7 +186,7 @@ class RawProvider:
         if found is None:
             connection.sendall(answer(404, b'{"error":{"message":"no mark"}}'))
             return self.keeps_alive
-        scene = self._scenes[found[1]]
+        scene = self.scenes[found[1]]
         scene.asked.append(ReceivedRequest(method, target, headers, body))
         play = scene.plays[min(len(scene.asked), len(scene.plays)) - 1]
         if isinstance(play, bytes):

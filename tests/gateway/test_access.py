@@ -176,7 +176,7 @@ def test_a_key_sees_its_models_only(keyed: Served) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 def test_a_second_name_cannot_be_smuggled_in(keyed: Served, path: str) -> None:
     scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
-    keyed.wire._scenes[b"s950x"] = scene
+    keyed.wire.scenes[b"s950x"] = scene
     body = b'{"model":"gpt-4.1-mini","messages":[{"role":"user","content":"Hi"}],"m\\u006fdel":"large","model":"small"}'
     got = ask(keyed.port, "POST", path, body, {"authorization": f"Bearer {NARROW_KEY}"})
     assert got.status == 400, got.data

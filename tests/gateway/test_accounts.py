@@ -419,7 +419,7 @@ def test_an_account_whose_key_is_refused_rests_for_all_models(served: Served, pr
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_all_accounts_are_tried_before_the_fallback(served: Served, protocol: str, stream: bool) -> None:
     behind = served.scene("openai-chat", play_script("openai-chat", stream, "From behind."))
-    served.wire._scenes[b"s900x"] = behind
+    served.wire.scenes[b"s900x"] = behind
     everybody = limited(protocol, *KEY_OF, then=b"")
     scene = served.scene(protocol, everybody, model=f"behind-{protocol}")
     got = call(served, "unified", scene.name, stream)

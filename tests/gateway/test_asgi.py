@@ -234,7 +234,7 @@ def test_two_gateways_in_a_row_are_fine(tmp_path: Path) -> None:
     with run_own_server(app(behind)) as port, run_own_server(_gateway(tmp_path, "front", port)) as front:
         scene = wire.scene("openai-chat", whole_answer("openai-chat"))
         name = f"anthropic-next/round-{scene.mark}"
-        wire._scenes[scene.mark.encode()] = scene
+        wire.scenes[scene.mark.encode()] = scene
         body = encode_json(request_of("gemini", name, False)).encode()
         got = ask(front, "POST", path_of("gemini", name, False), body)
         assert text_of("gemini", got, False) == "Hello there."

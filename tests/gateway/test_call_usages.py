@@ -105,7 +105,7 @@ def test_a_refusal_uses_nothing_and_the_fallback_is_another_call(
 ) -> None:
     first = served.scene("openai-chat", busy_answer("openai-chat"))
     second = served.scene("anthropic", play_script("anthropic", stream))
-    served.wire._scenes |= {b"s901x": first, b"s902x": second}
+    served.wire.scenes |= {b"s901x": first, b"s902x": second}
     line = served.line(call(served, "openai-chat", "pair", stream).id)
     assert usages(ended(served, records, line)) == [("anthropic", "second-s902x", tokens("anthropic"), False)]
 
@@ -117,7 +117,7 @@ def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
     first = served.scene("openai-chat", play_script("openai-chat", True))
     start = frames("anthropic")[:1]
     second = served.scene("anthropic", write_chunked(*start, error_frame("anthropic")))
-    served.wire._scenes |= {b"s903x": second, b"s904x": first}
+    served.wire.scenes |= {b"s903x": second, b"s904x": first}
     got = call(served, "openai-chat", "anthropic/x-s903x", True)
     record = ended(served, records, served.line(got.id))
     assert usages(record) == [("anthropic", "x-s903x", Usage(tokens("anthropic").input, 1), True)]

@@ -107,7 +107,7 @@ def test_every_call_of_an_exchange_has_its_own_cost(served: Served) -> None:
     """Anthropic counts the input before its stream fails; the price of the fallback is not known."""
     first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], error_frame("anthropic")))
     second = served.scene("openai-chat", play_script("openai-chat", True))
-    served.wire._scenes |= {b"s901x": first, b"s902x": second}
+    served.wire.scenes |= {b"s901x": first, b"s902x": second}
     found = detail_of(served, call(served, "openai-chat", "pair", True))
     calls = found["call_costs"]
     assert [one["provider"] for one in calls] == ["anthropic", "chat"]

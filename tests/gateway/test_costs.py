@@ -193,7 +193,7 @@ def test_every_call_is_in_the_ledger_when_the_gateway_has_stopped(tmp_path: Path
         empty = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "choices": []}
         first = served.scene("openai-chat", busy_answer("openai-chat"), answer(200, encode_json(empty).encode()))
         second = served.scene("anthropic", whole_answer("anthropic"))
-        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        served.wire.scenes |= {b"s901x": first, b"s902x": second}
         for _ in range(2):
             got = call(served, "openai-chat", "pair", False, headers)
             assert got.status == 200

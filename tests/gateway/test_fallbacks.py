@@ -76,7 +76,7 @@ def pair(served: Served, first: str, second: str, stream: bool, *plays: Play) ->
     """A scene that fails, and the one behind it, which does not."""
     failing_scene = served.scene(first, *plays, model=f"pair-{first}")
     behind = served.scene(second, play_script(second, stream, "From behind."))
-    served.wire._scenes[f"s{900 + PROVIDERS.index(second)}x".encode()] = behind
+    served.wire.scenes[f"s{900 + PROVIDERS.index(second)}x".encode()] = behind
     return failing_scene, behind
 
 
@@ -120,7 +120,7 @@ def test_the_next_provider_is_asked(
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_connection_that_is_refused_is_no_end(served: Served, client: str, stream: bool) -> None:
     behind = served.scene("anthropic", play_script("anthropic", stream, "From behind."))
-    served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
+    served.wire.scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
     got = call(served, client, f"lost-{client}", stream)
     assert text_of(client, got, stream) == "From behind."
     assert got.headers["x-toolwire-attempts"] == "closed=refused, anthropic=ok"
@@ -128,7 +128,7 @@ def test_a_connection_that_is_refused_is_no_end(served: Served, client: str, str
 
 def test_a_provider_without_its_key_is_passed_over(served: Served) -> None:
     behind = served.scene("anthropic", whole_answer("anthropic", "From behind."))
-    served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
+    served.wire.scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
     got = call(served, "openai-chat", "keyless", False)
     assert text_of("openai-chat", got, False) == "From behind."
 
@@ -401,7 +401,7 @@ def _say_head(peer: ScriptedConnection) -> None:
 
 def _behind(served: Served, stream: bool) -> Scene:
     behind = served.scene("anthropic", play_script("anthropic", stream, "From behind."))
-    served.wire._scenes[BEHIND.encode()] = behind
+    served.wire.scenes[BEHIND.encode()] = behind
     return behind
 
 
@@ -420,7 +420,7 @@ def test_a_silent_provider_leads_to_the_fallback(silent: Served, play: Play, str
 def test_each_silent_provider_has_its_share(silent: Served, stream: bool) -> None:
     _behind(silent, stream)
     scene = silent.scene("openai-chat", _say_nothing, model="twice")
-    silent.wire._scenes[b"s991x"] = silent.scene("openai-responses", _say_nothing)
+    silent.wire.scenes[b"s991x"] = silent.scene("openai-responses", _say_nothing)
     got = call(silent, "openai-chat", scene.name, stream)
     assert text_of("openai-chat", got, stream) == "From behind."
     tried = "chat=first-byte-timeout, responses=first-byte-timeout, anthropic=ok"
@@ -462,7 +462,7 @@ def test_the_last_one_may_think(silent: Served) -> None:
         threading.Event().wait(2 * ALL_ATTEMPTS)
         peer.send(play_script("anthropic", False, "From behind."))
 
-    silent.wire._scenes[BEHIND.encode()] = silent.scene("anthropic", play)
+    silent.wire.scenes[BEHIND.encode()] = silent.scene("anthropic", play)
     scene = silent.scene("openai-chat", busy_answer("openai-chat"), model="silent")
     got = call(silent, "openai-chat", scene.name, False)
     assert text_of("openai-chat", got, False) == "From behind."

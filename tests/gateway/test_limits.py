@@ -1037,7 +1037,7 @@ def test_a_provider_that_is_full_leaves_the_request_to_its_fallback(tmp_path: Pa
     with limited(tmp_path, limits + rules) as served:
         first = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
         second = served.scene("anthropic", play_script("anthropic", False))
-        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        served.wire.scenes |= {b"s901x": first, b"s902x": second}
         stop_clock(served)
         providers = []
         for _ in range(3):
@@ -1056,7 +1056,7 @@ def test_a_call_of_unknown_usage_counts_for_the_provider_that_was_asked(first_an
     with limited(tmp_path, f'[[limits]]\nname = "x"\nper = "provider"\ntokens_per_day = 100000\n{rules}') as served:
         first = served.scene("openai-chat", answer(200, first_answer))
         second = served.scene("anthropic", play_script("anthropic", False))
-        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        served.wire.scenes |= {b"s901x": first, b"s902x": second}
         got = call(served, "openai-chat", "pair", False, sent_key("ana"), max_tokens=500)
         line, counted = served.line(got.id), used(served)
         assert got.headers["x-toolwire-provider"] == "anthropic"
@@ -1070,7 +1070,7 @@ def test_a_fallback_after_a_failure_gives_back_what_the_first_provider_held(tmp_
     with limited(tmp_path, limits + rules) as served:
         first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("anthropic", play_script("anthropic", False))
-        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        served.wire.scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 200
         name = "each provider/{}/anthropic".format
         assert used(served).keys() == {name("tokens_per_day"), name("requests_per_minute")}
@@ -1124,7 +1124,7 @@ def test_a_fallback_without_a_price_is_not_asked(tmp_path: Path) -> None:
     with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 5\n{rules}') as served:
         first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("openai-chat", play_script("openai-chat", False))
-        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        served.wire.scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 503
         assert not second.asked
         assert used(served) == {}
@@ -1263,7 +1263,7 @@ def test_what_the_gateway_asks_itself_counts_its_tokens_and_is_no_request(tmp_pa
     with limited(tmp_path, limits + rules) as served:
         blind = served.scene("openai-chat", huge_use("openai-chat", 100, 10))
         eyes = served.scene("anthropic", play_script("anthropic", False))
-        served.wire._scenes |= {b"s901x": blind, b"s902x": eyes}
+        served.wire.scenes |= {b"s901x": blind, b"s902x": eyes}
         pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
         image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}}
         turns = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]

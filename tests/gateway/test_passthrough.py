@@ -125,7 +125,7 @@ def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> N
 def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None:
     """A fixed budget of thinking is an error for newer models, which think as they see fit."""
     scene = served.scene("anthropic", whole_answer("anthropic"))
-    served.wire._scenes[b"s990x"] = scene
+    served.wire.scenes[b"s990x"] = scene
     body = {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 4000, "temperature": 1}
     got = call(served, "anthropic", "old", False, **body)
     assert got.status == 200, got.data
@@ -136,7 +136,7 @@ def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None
 
 def test_an_operators_limit_is_no_passing(served: Served) -> None:
     scene = served.scene("anthropic", whole_answer("anthropic"))
-    served.wire._scenes[b"s991x"] = scene
+    served.wire.scenes[b"s991x"] = scene
     got = call(served, "anthropic", "capped", False)
     assert scene.asked[0].json()["max_tokens"] == 7
     assert "setting-clamped" in got.headers["x-toolwire-losses"]

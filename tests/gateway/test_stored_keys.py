@@ -123,8 +123,8 @@ def ask_with(served: Served, key: str, model: str = "fast") -> RawAnswer:
 def play(pair: list[Served]) -> None:
     """The models of the file answer."""
     for served in pair:
-        served.wire._scenes[b"s901x"] = Scene("s901x", "chat/gpt-4.1-s901x", [whole_answer("openai-chat")])
-        served.wire._scenes[b"s902x"] = Scene("s902x", "anthropic/claude-sonnet-4-5-s902x", [whole_answer("anthropic")])
+        served.wire.scenes[b"s901x"] = Scene("s901x", "chat/gpt-4.1-s901x", [whole_answer("openai-chat")])
+        served.wire.scenes[b"s902x"] = Scene("s902x", "anthropic/claude-sonnet-4-5-s902x", [whole_answer("anthropic")])
 
 
 # --- changes ---
@@ -251,7 +251,7 @@ def test_a_store_that_is_down_lets_nobody_in(tmp_path: Path) -> None:
         assert got.headers["retry-after"] == "5"
         assert b"127.0.0.1" not in got.data  # anybody can ask: where the store is is not said
         assert ask(served.port, "GET", "/metrics").status == 401
-        assert not served.wire._scenes[b"s901x"].asked[1:]
+        assert not served.wire.scenes[b"s901x"].asked[1:]
 
 
 def test_a_damaged_file_of_a_store_lets_nobody_in(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_nothing_more_is_sent_for_a_key_that_was_disabled(tmp_path: Path, capsys
             name = f"ana-{number}"
             headers = {"authorization": f"Bearer {operator.run('new', name, '--store')['key']}"}
             wait_for_change([served], name, "new")
-            scene = served.wire._scenes[b"s903x"] = Scene("s903x", "chat/gpt-4.1-s903x", [fail_when_told])
+            scene = served.wire.scenes[b"s903x"] = Scene("s903x", "chat/gpt-4.1-s903x", [fail_when_told])
             line = RawConnection(served.port)
             body = encode_json({"model": "both", "input": "Hello", "background": background}).encode()
             line.send("POST", "/v1/responses", body, headers)
@@ -552,7 +552,7 @@ def test_nothing_more_is_sent_for_a_key_that_was_disabled(tmp_path: Path, capsys
                 assert '"response.failed"' in json.dumps(last.data)
             else:
                 assert response.status == 500  # the first provider's error, as always
-            assert not served.wire._scenes[b"s901x"].asked
+            assert not served.wire.scenes[b"s901x"].asked
             line.connection.close()
 
 
@@ -574,7 +574,7 @@ def test_the_next_round_of_tools_is_not_asked_for(tmp_path: Path, capsys: pytest
         operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
         key = operator.run("new", "ana", "--store")["key"]
         wait_for_change([served], "ana", "new")
-        scene = served.wire._scenes[b"s901x"] = Scene(
+        scene = served.wire.scenes[b"s901x"] = Scene(
             "s901x", "chat/gpt-4.1-s901x", [call_when_told, whole_answer("openai-chat")]
         )
         line = open_call(served, "openai-chat", "fast", False, {"authorization": f"Bearer {key}"})

@@ -124,7 +124,7 @@ def test_case_166_an_error_event_is_read(served: Served, client: str) -> None:
 def test_case_167_an_overload_before_any_content_is_failed_over(served: Served, client: str) -> None:
     first = served.scene("anthropic", write_chunked(frames("anthropic")[0], error_frame("anthropic")))
     second = served.scene("openai-chat", stream_steps("openai-chat"))
-    served.wire._scenes |= {b"s901x": first, b"s902x": second}
+    served.wire.scenes |= {b"s901x": first, b"s902x": second}
     got = call(served, client, "reserved", True)
     assert text_of(client, got, True) == "Hello there."
     assert got.headers["x-toolwire-attempts"] == "anthropic=529, chat=ok"

@@ -108,7 +108,7 @@ def scenes(served: Served) -> dict[str, Scene]:
     made = {}
     for name, (protocol, model) in models.items():
         mark = model.rpartition("-")[2]
-        made[name] = served.wire._scenes[mark.encode()] = Scene(mark, model, [whole_answer(protocol)])
+        made[name] = served.wire.scenes[mark.encode()] = Scene(mark, model, [whole_answer(protocol)])
     return made
 
 
