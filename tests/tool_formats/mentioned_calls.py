@@ -1392,6 +1392,7 @@ OTHER_FRAMES: dict[str, str] = {
     "functionary_v32": '>>>look_up\n{"word": "gate"}',
     "a name in brackets": '[look_up]\n{"word": "gate"}\n[END_TOOL_REQUEST]',
     "Python": "look_up(word='gate')",
+    "qwen1": '✿FUNCTION✿: look_up\n✿ARGS✿: {"word": "gate"}\n',
     "kimi_k3": '<|open|>tools<|sep|><|open|>call tool="look_up" index="1"<|sep|><|open|>argument key="word" type="string"'
     "<|sep|>gate<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
     "minimax_m3": ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="look_up">]<]minimax[>[<word>gate]<]minimax[>[</word>'
@@ -1407,7 +1408,7 @@ OTHER_FRAMES: dict[str, str] = {
 
 WHOLE_OR_LINE = {
     "json", "llama3_json", "Python", "functionary_v32", "react", "cohere_action", "gemma4 without tokens", "functools",
-    "harmony without tokens", "muse_glimmer", "gemma_tool_code", "a tool as a tag", "a name in brackets",
+    "harmony without tokens", "qwen1", "muse_glimmer", "gemma_tool_code", "a tool as a tag", "a name in brackets",
     "inkling",
 }  # fmt: skip
 """Frames that may not stand anywhere: as a whole answer only, or as lines."""

@@ -96,6 +96,7 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("functionary_v31", '<function=look_up>{"word": "gate"}</function><function=stop>{}</function>', [LOOK, STOP], ""),
     ("functionary_v32", 'all\nHm.>>>look_up\n{"word": "gate"}\n>>>stop\n{}', [LOOK, STOP], "Hm."),
     ("functionary_v32", "python\nprint(6 * 7)", [RUN], ""),
+    ("qwen1", '✿FUNCTION✿: look_up\n✿ARGS✿: {"word": "gate"}\n✿RESULT✿', [LOOK], ""),
     ("react", 'Thought: hm\nAction: look_up\nAction Input: {"word": "gate"}\nObservation:', [LOOK], ""),
     ("react", "Action: look_up\nAction Input: gate", [LOOK], ""),
     ("json", named(LOOK), [LOOK], ""),

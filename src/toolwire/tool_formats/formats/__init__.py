@@ -22,6 +22,7 @@ from toolwire.tool_formats.formats import (
     mistral,
     muse_glimmer,
     pythonic,
+    qwen1,
     qwen3_coder,
     react,
     tool_tags,
@@ -47,6 +48,7 @@ FORMATS: Final[tuple[ToolFormat, ...]] = (
     *minicpm5.FORMATS,
     *tool_tags.FORMATS,
     *pythonic.FORMATS,
+    *qwen1.FORMATS,
     *react.FORMATS,
     *bare_json.FORMATS,
 )

@@ -1,0 +1,43 @@
+"""Qwen 1.x: `✿FUNCTION✿: NAME⏎✿ARGS✿: {…}`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
+from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end
+from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+
+_OPENING: Final = "✿FUNCTION✿"
+_MAX_HEAD: Final = 300
+_match_head = re.compile(r"✿FUNCTION✿\s*:\s*(\S+)\s*\n\s*✿ARGS✿\s*:\s*(\{)").match
+_match_tail = re.compile(r"\s*✿(?:RESULT|RETURN)✿:?").match
+_match_part_of_tail = re.compile(r"\s*(?:✿[A-Z]{0,6}(?:✿)?)?\Z").match
+
+
+def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    head = _match_head(text, start)
+    if head is None:
+        return None if situation.is_end or len(text) - start > _MAX_HEAD else Waiting(ANY_TEXT)
+    if situation.tools.find_tool(head[1]) is None:
+        return None
+    at = head.start(2)
+    end = find_value_end(text, at)
+    if end < 0:
+        if not situation.is_end:
+            return Waiting(("}",))
+        if situation.was_cut:
+            return None
+        end = len(text)
+    call = make_json_call(situation, head[1], strip_end_tokens(text[at:end]))
+    if call is None:
+        return None
+    if not situation.is_end and _match_part_of_tail(text, end):
+        return Waiting(ANY_TEXT)
+    tail = _match_tail(text, end)
+    return Frame(tail.end() if tail else end, (call,))
+
+
+FORMATS: Final = (ToolFormat("qwen1", (_OPENING,), read_frame),)
