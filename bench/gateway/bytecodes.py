@@ -136,7 +136,7 @@ def _counting() -> Iterator[tuple[Counter[CodeType], Counter[CodeType]]]:
             if not code.co_filename.startswith(SOURCE):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            if frame.f_lasti <= 0:  # not a coroutine that goes on
+            if code.co_code[frame.f_lasti + 1] == 0:  # RESUME 0: it begins; else it is a coroutine that goes on
                 calls[code] += 1
         elif event == "opcode":
             counts[code] += 1
