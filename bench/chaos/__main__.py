@@ -83,7 +83,7 @@ def _wait_until_ready(process: Process, port: int) -> None:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
-            if process.ended() is not None or time.monotonic() > deadline:
+            if process.exit_code() is not None or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
 

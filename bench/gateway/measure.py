@@ -139,7 +139,7 @@ class Site:
                 if status == 200 and canned.wrong("openai-chat", answer, False) is None:
                     break
                 taken = time.perf_counter() - begun
-                if process.ended() is not None or taken > system.patience:
+                if process.exit_code() is not None or taken > system.patience:
                     said = answer.decode(errors="replace")[:200]
                     raise DidNotStart(f"no good answer after {taken:.1f} s ({status} {said}); --logs DIR keeps its log")
                 time.sleep(0.005)

@@ -34,7 +34,7 @@ class Process:
         )
         self.pid = self._popen.pid
 
-    def ended(self) -> int | None:
+    def exit_code(self) -> int | None:
         return self._popen.poll()
 
     def stop(self) -> None:
