@@ -50,24 +50,26 @@ def progress(text: str) -> None:
     sys.stderr.flush()
 
 
-def out(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def sizes(size: str, seconds: float) -> dict[str, Any]:
     made = bodies.requests(size)
-    out(f"\n{size} request, µs (bytes: {', '.join(f'{name} {len(body):,}' for name, body in made.items())})")
-    out(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}{'rosetta':>10}{'×':>6}{'litellm':>10}{'×':>6}")
+    print_line(f"\n{size} request, µs (bytes: {', '.join(f'{name} {len(body):,}' for name, body in made.items())})")
+    print_line(
+        f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}{'rosetta':>10}{'×':>6}{'litellm':>10}{'×':>6}"
+    )
     rows = []
     pairs = [(source, target) for source in CODECS for target in CODECS]
     for number, (source, target) in enumerate(pairs, 1):
         progress(f"{size} {number}/{len(pairs)}: {source} → {target}")
         rows.append(_row(source, target, made[source], seconds))
         progress("")
-        out(_shown(rows[-1]))
+        print_line(_format_row(rows[-1]))
     ratios = [row["toolwire"] / row["json"] for row in rows if row["from"] != row["to"]]
-    out(f"translated pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
+    print_line(f"translated pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
     return {"bytes": {name: len(body) for name, body in made.items()}, "rows": rows}
 
 
@@ -78,13 +80,13 @@ def _row(source: str, target: str, body: bytes, seconds: float) -> dict[str, Any
         "json": lambda: json.dumps(json.loads(body)),
     }
     for name, found in (("rosetta", peers.rosetta(source, target)), ("litellm", peers.litellm(source, target))):
-        if found is not None and _works(found, body):
+        if found is not None and _supports_pair(found, body):
             # They take and give parsed JSON; whoever uses them parses and prints as well.
-            things[name] = lambda found=found: json.dumps(_dumpable(found(json.loads(body))), default=str)
-    return {"from": source, "to": target, **clock.best(things, seconds)}
+            things[name] = lambda found=found: json.dumps(_take_first(found(json.loads(body))), default=str)
+    return {"from": source, "to": target, **clock.measure_microseconds(things, seconds)}
 
 
-def _works(peer: peers.Peer, body: bytes) -> bool:
+def _supports_pair(peer: peers.Peer, body: bytes) -> bool:
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             peer(json.loads(body))
@@ -94,11 +96,11 @@ def _works(peer: peers.Peer, body: bytes) -> bool:
     return True
 
 
-def _dumpable(value: Any) -> Any:
+def _take_first(value: Any) -> Any:
     return value[0] if isinstance(value, tuple) else value
 
 
-def _shown(row: dict[str, Any]) -> str:
+def _format_row(row: dict[str, Any]) -> str:
     line = (
         f"{row['from']:17}{row['to']:17}{row['toolwire']:10.1f}{row['json']:9.1f}{row['toolwire'] / row['json']:7.2f}"
     )
@@ -109,8 +111,8 @@ def _shown(row: dict[str, Any]) -> str:
 
 def streams(seconds: float) -> dict[str, Any]:
     made = bodies.stream()
-    out("\nstream, µs an event (json: loads + dumps of the event's data)")
-    out(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}")
+    print_line("\nstream, µs an event (json: loads + dumps of the event's data)")
+    print_line(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}")
     rows = []
     for source, data in made.items():
         frames = [line[6:] for line in data.split(b"\n") if line.startswith(b"data: {")]
@@ -128,18 +130,20 @@ def streams(seconds: float) -> dict[str, Any]:
                 for frame in frames:
                     json.dumps(json.loads(frame))
 
-            taken = clock.best({"toolwire": run, "json": plain}, seconds)
+            taken = clock.measure_microseconds({"toolwire": run, "json": plain}, seconds)
             row = {"from": source, "to": target, **{name: value / len(frames) for name, value in taken.items()}}
             rows.append(row)
             progress("")
-            out(f"{source:17}{target:17}{row['toolwire']:10.2f}{row['json']:9.2f}{row['toolwire'] / row['json']:7.2f}")
+            print_line(
+                f"{source:17}{target:17}{row['toolwire']:10.2f}{row['json']:9.2f}{row['toolwire'] / row['json']:7.2f}"
+            )
     ratios = [row["toolwire"] / row["json"] for row in rows]
-    out(f"all pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
+    print_line(f"all pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
     return {"rows": rows}
 
 
 def memory() -> dict[str, Any]:
-    out("\nmemory: the most that one translation of the huge request holds, in times its bytes")
+    print_line("\nmemory: the most that one translation of the huge request holds, in times its bytes")
     made = bodies.requests("huge")
     rows = {}
     for source, body in made.items():
@@ -150,7 +154,7 @@ def memory() -> dict[str, Any]:
             rows[f"{source} → {target}"] = tracemalloc.get_traced_memory()[1] / len(body)
             tracemalloc.stop()
             line += f"{target} {rows[f'{source} → {target}']:.1f}   "
-        out(line.rstrip())
+        print_line(line.rstrip())
     return rows
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def best(things: Mapping[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, float]:
+def measure_microseconds(things: Mapping[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, float]:
     """Microseconds a call for each thing: the median of rounds in which they take turns, so slow moments hit all."""
     loops = {name: _loops(thing) for name, thing in things.items()}
     taken: dict[str, list[float]] = {name: [] for name in things}

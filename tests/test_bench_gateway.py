@@ -44,34 +44,34 @@ def served(work: Callable[[int, int], Awaitable[load.Result]]) -> load.Result:
 
 
 def job(port: int, protocol: str, stream: bool, **rest: object) -> load.Job:
-    path, body = canned.asked(canned.requests("small")[protocol], protocol, canned.MODELS[protocol], stream)
+    path, body = canned.build_request(canned.requests("small")[protocol], protocol, canned.MODELS[protocol], stream)
     wanted = {"requests": 5, "connections": 2, "needle": canned.TOOL, **rest}
     return load.Job(port=port, path=path, headers=_headers(protocol), body=body.decode(), **wanted)  # type: ignore[arg-type]
 
 
 @each
 def test_canned_answers_are_what_real_clients_read_without_stumbling(protocol: str) -> None:
-    assert canned.wrong(protocol, canned.whole(protocol), stream=False) is None
+    assert canned.find_fault(protocol, canned.whole_answer(protocol), stream=False) is None
     for name in canned.TEXT_DELTAS:
         events = canned.events(protocol, name)
         stream = b"".join(events)
-        assert canned.wrong(protocol, stream, stream=True) is None
+        assert canned.find_fault(protocol, stream, stream=True) is None
         assert PEERS[protocol].fold_stream(read_frames(stream.decode())).violations == ()
         assert len(events) >= canned.DELTAS
 
 
 @each
 def test_an_answer_without_the_call_is_wrong(protocol: str) -> None:
-    other = canned.whole(protocol).replace(canned.TOOL.encode(), b"tool_1")
-    assert "not the tool call" in (canned.wrong(protocol, other, stream=False) or "")
-    assert "not an answer" in (canned.wrong(protocol, b"{}", stream=False) or "")
-    assert canned.wrong(protocol, canned.events(protocol)[0], stream=True)
+    other = canned.whole_answer(protocol).replace(canned.TOOL.encode(), b"tool_1")
+    assert "not the tool call" in (canned.find_fault(protocol, other, stream=False) or "")
+    assert "not an answer" in (canned.find_fault(protocol, b"{}", stream=False) or "")
+    assert canned.find_fault(protocol, canned.events(protocol)[0], stream=True)
 
 
 def test_the_agents_request_is_an_agents() -> None:
     for size, least, most in (("small", 700, 1_000), ("agent", 240_000, 260_000)):
         for protocol, body in canned.requests(size).items():
-            assert least < len(canned.asked(body, protocol, "m", False)[1]) < most
+            assert least < len(canned.build_request(body, protocol, "m", False)[1]) < most
 
 
 @each
@@ -117,7 +117,7 @@ def test_a_process_is_weighed_with_its_children_and_stopped_with_them(tmp_path: 
     try:
         os.close(writer)
         assert os.read(reader, 2) == b"up"  # the child runs
-        alone = processes._spent(process.pid)
+        alone = processes._cpu_seconds(process.pid)
         assert 0 < alone < process.cpu()
         assert process.resident() > 5_000_000
     finally:

@@ -91,7 +91,7 @@ def _wait_until_ready(process: Process, port: int) -> None:
 # --- faults ---
 
 
-def exchanges(streams: int, whole: int, faults: tuple[str, ...] = tuple(FAULTS)) -> list[Exchange]:
+def draw_exchanges(streams: int, whole: int, faults: tuple[str, ...] = tuple(FAULTS)) -> list[Exchange]:
     """Every fault in turn, each between protocols that are drawn by lot, in the same way in every run."""
     lot, names = random.Random(16), list(PEERS)
     return [
@@ -122,7 +122,7 @@ async def inject_faults(provider: ChaosProvider) -> Table:
         verdicts: dict[str, Counter[str]] = {}
         for faults in (COMPLETES, FAILS):  # where most requests fail, few may be repeated
             share = len(faults) / len(FAULTS)
-            planned = exchanges(round(STREAMS * share), round(WHOLE * share), tuple(faults))
+            planned = draw_exchanges(round(STREAMS * share), round(WHOLE * share), tuple(faults))
             verdicts |= await play(port, planned)
     for fault in FAULTS:
         seen = verdicts[fault]
@@ -175,7 +175,7 @@ async def _until_quiet(process: Process) -> None:
 async def flood(provider: ChaosProvider) -> Table:
     table = Table(f"{FLOOD} requests at once", ("answer", "requests"))
     with gateway(provider.url) as (port, process):
-        planned = exchanges(FLOOD, 0, ("none",))
+        planned = draw_exchanges(FLOOD, 0, ("none",))
         async with Neighbour(port) as neighbour:
             responses = await asyncio.gather(*(send(port, request_bytes(exchange)) for exchange in planned))
         seen: Counter[str] = Counter()
@@ -207,7 +207,7 @@ async def attack(provider: ChaosProvider) -> Table:
 
 async def kill(provider: ChaosProvider) -> Table:
     table = Table("Three gateways on PostgreSQL, one killed", ("answers", "streams"))
-    verdicts, balancer = await kill_gateways(configuration(provider.url), lambda: exchanges(90, 0, ("slow",)))
+    verdicts, balancer = await kill_gateways(configuration(provider.url), lambda: draw_exchanges(90, 0, ("slow",)))
     table.rows += [(name, str(number)) for name, number in verdicts.most_common()]
     table.rows.append(("balancer", balancer))
     return table

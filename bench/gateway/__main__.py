@@ -57,7 +57,7 @@ def main() -> int:
         progress("stopping")
     progress("")
     for line in (*report.footing(results), *report.verdicts(report.targets(results))):
-        out(line)
+        print_line(line)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(report.figures(results), indent=1))
     return 0
@@ -71,7 +71,7 @@ def _start(site: Site, results: report.Results, names: list[str], times: int) ->
             running.append(name)
         except (DidNotStart, FileNotFoundError) as error:
             progress("")
-            out(f"{name} is left out: {error}")
+            print_line(f"{name} is left out: {error}")
     return running
 
 
@@ -89,15 +89,15 @@ def _measure(
             continue
         count = 3 if quick else ROUNDS.get(part, 7)
         progress("")
-        out(f"\n{report.TITLES[part]}")
-        out(report.heading(part))
+        print_line(f"\n{report.TITLES[part]}")
+        print_line(report.heading(part))
         for pair in pairs:
             case = Case(part, *pair)
             results.add(rounds(site, case, names, count, seconds, progress))
             progress("")
-            out(f" {case.pair}")
+            print_line(f" {case.pair}")
             for line in report.table(results, part, case):
-                out(line)
+                print_line(line)
 
 
 def progress(text: str) -> None:
@@ -108,7 +108,7 @@ def progress(text: str) -> None:
     sys.stderr.flush()
 
 
-def out(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

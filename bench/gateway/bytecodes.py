@@ -60,28 +60,28 @@ class StoppedClock(asyncio.SelectorEventLoop):
         return self.now
 
 
-def exchanges(client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS) -> Count:
+def count_bytecodes(client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS) -> Count:
     """The bytecodes of one small exchange. The events of a stream come one by one."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         os.environ.setdefault("BENCH_KEY", "bench")
         with asyncio.Runner(loop_factory=StoppedClock) as runner:
-            found, calls = runner.run(_counted(Path(folder), client, target, stream, times, system))
-    rows = [(count / times, _named(code)) for code, count in found.most_common()]
+            found, calls = runner.run(_run_exchanges(Path(folder), client, target, stream, times, system))
+    rows = [(count / times, _function_name(code)) for code, count in found.most_common()]
     return Count(sum(count for count, _ in rows), calls.total() / times, rows)
 
 
 def an_event(client: str, target: str, whole: Count, times: int = 2, system: str = OURS) -> float:
     """What an event of a stream adds to the exchange."""
-    return (exchanges(client, target, True, times, system).total - whole.total) / len(canned.events(target))
+    return (count_bytecodes(client, target, True, times, system).total - whole.total) / len(canned.events(target))
 
 
 def count_all(client: str, target: str, system: str) -> dict[str, int]:
-    whole = exchanges(client, target, system=system)
+    whole = count_bytecodes(client, target, system=system)
     event = an_event(client, target, whole, system=system)
     return {"calls": round(whole.calls), "bytecodes": round(whole.total), "event": round(event)}
 
 
-async def _counted(
+async def _run_exchanges(
     folder: Path, client: str, target: str, stream: bool, times: int, system: str
 ) -> tuple[Counter[CodeType], Counter[CodeType]]:
     loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ async def _counted(
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
     port: int = bound.getsockname()[1]
-    path, body = canned.asked(canned.requests("small")[client], client, canned.MODELS[target], stream)
+    path, body = canned.build_request(canned.requests("small")[client], client, canned.MODELS[target], stream)
     job = load.Job(
         port=port,
         path=path,
@@ -107,7 +107,7 @@ async def _counted(
         await server.listen(bound, 8)
         await load.run(job)  # the first find nothing ready
         await _write_log(loop)
-        with _counting() as counts:
+        with _count_calls() as counts:
             result = await load.run(job)
             await _write_log(loop)
         loop.now += 10.0
@@ -125,7 +125,7 @@ async def _write_log(loop: StoppedClock) -> None:
 
 
 @contextlib.contextmanager
-def _counting() -> Iterator[tuple[Counter[CodeType], Counter[CodeType]]]:
+def _count_calls() -> Iterator[tuple[Counter[CodeType], Counter[CodeType]]]:
     """The bytecodes and the calls of each function."""
     counts: Counter[CodeType] = Counter()
     calls: Counter[CodeType] = Counter()
@@ -150,7 +150,7 @@ def _counting() -> Iterator[tuple[Counter[CodeType], Counter[CodeType]]]:
         sys.settrace(before)
 
 
-def _named(code: CodeType) -> str:
+def _function_name(code: CodeType) -> str:
     return f"{code.co_filename[len(SOURCE) + 1 :]} {code.co_qualname}"
 
 
@@ -169,7 +169,7 @@ def main() -> int:
         return 0
     print(f"{'':36}{'calls':>10}{'bytecodes':>10}{'an event':>10}")
     for client, target in pairs:
-        whole = exchanges(client, target, system=chosen.system)
+        whole = count_bytecodes(client, target, system=chosen.system)
         event = an_event(client, target, whole, system=chosen.system)
         print(f"{f'{client} → {target}':36}{whole.calls:10,.0f}{whole.total:10,.0f}{event:10,.0f}", flush=True)
         for count, name in whole.functions[: chosen.functions]:

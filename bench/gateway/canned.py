@@ -46,16 +46,21 @@ def protocol_of(path: str) -> str | None:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def whole(protocol: str) -> bytes:
+def whole_answer(protocol: str) -> bytes:
     text = "I will edit the file."
     spelled = encode_json(ARGUMENTS)
     call = {"id": "call_bench0001", "type": "function", "function": {"name": TOOL, "arguments": spelled}}
     message = {"role": "assistant", "content": text, "tool_calls": [call]}
     made: dict[str, Object] = {
         "openai-chat": {"choices": [{"message": message, "finish_reason": "tool_calls"}]},
-        "openai-responses": {"output": [_said(text), _called(spelled)]},
-        "anthropic": {"content": [{"type": "text", "text": text}, _used(ARGUMENTS)], "stop_reason": "tool_use"},
-        "gemini": {"candidates": [{"content": {"parts": [{"text": text}, _asked()]}, "finishReason": "STOP"}]},
+        "openai-responses": {"output": [_message_item(text), _function_call_item(spelled)]},
+        "anthropic": {
+            "content": [{"type": "text", "text": text}, _tool_use_block(ARGUMENTS)],
+            "stop_reason": "tool_use",
+        },
+        "gemini": {
+            "candidates": [{"content": {"parts": [{"text": text}, _function_call_part()]}, "finishReason": "STOP"}]
+        },
     }
     return encode_json(PEERS[protocol].complete_answer(made[protocol], MODELS[protocol])).encode()
 
@@ -75,22 +80,22 @@ def _pieces(text: str, count: int) -> list[str]:
     return [text[len(text) * at // count : len(text) * (at + 1) // count] for at in range(count)]
 
 
-def _said(text: str, status: str = "completed") -> Object:
+def _message_item(text: str, status: str = "completed") -> Object:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     content = [part] if text else []
     return {"id": "msg_bench", "type": "message", "role": "assistant", "status": status, "content": content}
 
 
-def _called(spelled: str, status: str = "completed") -> Object:
+def _function_call_item(spelled: str, status: str = "completed") -> Object:
     head = {"id": "fc_bench", "type": "function_call", "call_id": "call_bench0001", "name": TOOL}
     return {**head, "arguments": spelled, "status": status}
 
 
-def _used(arguments: Object) -> Object:
+def _tool_use_block(arguments: Object) -> Object:
     return {"type": "tool_use", "id": "toolu_bench0001", "name": TOOL, "input": arguments}
 
 
-def _asked() -> Object:
+def _function_call_part() -> Object:
     return {"functionCall": {"name": TOOL, "args": ARGUMENTS}}
 
 
@@ -108,7 +113,7 @@ def _chat(words: list[str], arguments: list[str]) -> list[Any]:
 
 def _responses(words: list[str], arguments: list[str]) -> list[Any]:
     whole, spelled = "".join(words), "".join(arguments)
-    said, called = _said(whole), _called(spelled)
+    said, called = _message_item(whole), _function_call_item(spelled)
     text = {"output_index": 0, "item_id": said["id"], "content_index": 0}
     call = {"output_index": 1, "item_id": called["id"]}
     part = said["content"][0]
@@ -116,13 +121,13 @@ def _responses(words: list[str], arguments: list[str]) -> list[Any]:
     return [
         {"type": "response.created"},
         {"type": "response.in_progress"},
-        {"type": "response.output_item.added", "output_index": 0, "item": _said("", "in_progress")},
+        {"type": "response.output_item.added", "output_index": 0, "item": _message_item("", "in_progress")},
         {"type": "response.content_part.added", **text, "part": {**part, "text": ""}},
         *({"type": "response.output_text.delta", **text, "delta": word, "logprobs": []} for word in words),
         {"type": "response.output_text.done", **text, "text": whole, "logprobs": []},
         {"type": "response.content_part.done", **text, "part": part},
         {"type": "response.output_item.done", "output_index": 0, "item": said},
-        {"type": "response.output_item.added", "output_index": 1, "item": _called("", "in_progress")},
+        {"type": "response.output_item.added", "output_index": 1, "item": _function_call_item("", "in_progress")},
         *({"type": f"{name}.delta", **call, "delta": piece} for piece in arguments),
         {"type": f"{name}.done", **call, "arguments": spelled, "name": TOOL},
         {"type": "response.output_item.done", "output_index": 1, "item": called},
@@ -141,7 +146,7 @@ def _messages(words: list[str], arguments: list[str]) -> list[Any]:
     return [
         {"type": "message_start"},
         *block(0, {"type": "text", "text": ""}, text),
-        *block(1, _used({}), call),
+        *block(1, _tool_use_block({}), call),
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
         {"type": "message_stop"},
     ]
@@ -149,7 +154,7 @@ def _messages(words: list[str], arguments: list[str]) -> list[Any]:
 
 def _gemini(words: list[str], arguments: list[str]) -> list[Any]:
     """Arguments come in one piece here, so all deltas but one are text."""
-    parts: list[Object] = [*({"text": text} for text in _pieces("".join(words), DELTAS - 1)), _asked()]
+    parts: list[Object] = [*({"text": text} for text in _pieces("".join(words), DELTAS - 1)), _function_call_part()]
     chunks: list[Any] = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
     return [*chunks, {"candidates": [{"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}]}]
 
@@ -173,7 +178,7 @@ def requests(size: str) -> dict[str, Object]:
     }
 
 
-def asked(body: Object, protocol: str, model: str, stream: bool) -> tuple[str, bytes]:
+def build_request(body: Object, protocol: str, model: str, stream: bool) -> tuple[str, bytes]:
     """The path and the body with which a client of this protocol asks for a model."""
     path = PATHS[protocol].format(model=model)
     if protocol == "gemini":
@@ -184,7 +189,7 @@ def asked(body: Object, protocol: str, model: str, stream: bool) -> tuple[str, b
 # --- what came back -------------------------------------------------------------------------------------------------
 
 
-def wrong(protocol: str, answer: bytes, stream: bool) -> str | None:
+def find_fault(protocol: str, answer: bytes, stream: bool) -> str | None:
     """What is wrong with an answer: it must hold the canned call, name and arguments, in the client's protocol."""
     try:
         text = answer.decode()

@@ -33,8 +33,8 @@ _COUNTED = re.compile(rb"Collected : (\d+)")
 def repeat(client: str, target: str, part: str, times: int) -> None:
     """The work that is counted."""
     options = Options(model=canned.MODELS[target], stream=False, now=1, seed="req_1", maker="bench")
-    _, body = canned.asked(canned.requests("small")[client], client, canned.MODELS[target], False)
-    answer = canned.whole(target)
+    _, body = canned.build_request(canned.requests("small")[client], client, canned.MODELS[target], False)
+    answer = canned.whole_answer(target)
 
     def exchange() -> Exchange:
         return Exchange(CODECS[client], CODECS[target], options)
@@ -51,13 +51,13 @@ def repeat(client: str, target: str, part: str, times: int) -> None:
             asked.translate_response(answer)
 
 
-def counted(client: str, target: str, part: str) -> float:
+def count_instructions(client: str, target: str, part: str) -> float:
     """The instructions of one translation."""
-    few, many = (_collected(client, target, part, times) for times in (0, TIMES))
+    few, many = (_run_callgrind(client, target, part, times) for times in (0, TIMES))
     return (many - few) / TIMES
 
 
-def _collected(client: str, target: str, part: str, times: int) -> int:
+def _run_callgrind(client: str, target: str, part: str, times: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tool = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={Path(folder) / 'out'}"]
         work = [sys.executable, "-m", "bench.gateway.instructions", "--repeat", client, target, part, str(times)]
@@ -83,7 +83,7 @@ def main() -> int:
     pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else [pair for pair in PAIRS if pair[0] != pair[1]]
     print(f"{'instructions':36}{'request':>10}{'response':>10}")
     for client, target in pairs:
-        row = [counted(client, target, part) for part in PARTS]
+        row = [count_instructions(client, target, part) for part in PARTS]
         print(f"{f'{client} → {target}':36}{row[0]:10,.0f}{row[1]:10,.0f}", flush=True)
     return 0
 

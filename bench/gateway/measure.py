@@ -136,7 +136,7 @@ class Site:
             stack.callback(process.stop)
             while True:
                 status, answer = ask(port, "POST", path, _headers("openai-chat"), body)
-                if status == 200 and canned.wrong("openai-chat", answer, False) is None:
+                if status == 200 and canned.find_fault("openai-chat", answer, False) is None:
                     break
                 taken = time.perf_counter() - begun
                 if process.exit_code() is not None or taken > system.patience:
@@ -160,7 +160,7 @@ class Site:
 
     def _asked(self, case: Case) -> tuple[str, bytes]:
         body = self._requests[case.size][case.client]
-        return canned.asked(body, case.client, canned.MODELS[case.target], case.streamed)
+        return canned.build_request(body, case.client, canned.MODELS[case.target], case.streamed)
 
     def run(self, name: str, case: Case, requests: int, connections: int = CONNECTIONS) -> tuple[Result, float | None]:
         """One job, and the seconds of processor that the gateway spent on it."""
@@ -211,7 +211,7 @@ def fault(case: Case, result: Result) -> str | None:
     if result.wrong:
         first = next((text for text in result.samples if canned.TOOL not in text), "")
         return f"{result.wrong} wrong answers {result.statuses} {first[:160]}"
-    found = (canned.wrong(case.client, text.encode(), case.streamed) for text in result.samples)
+    found = (canned.find_fault(case.client, text.encode(), case.streamed) for text in result.samples)
     return next((text for text in found if text), None)
 
 
@@ -227,7 +227,7 @@ def measure(site: Site, cell: Cell) -> None:
         cell.samples.append(Sample(rate=rate, cpu=None))
     elif case.streamed:
         events = case.events(SYSTEMS[cell.system].translates)
-        whole = _whole(site, cell, result.seconds / 2)
+        whole = _measure_whole(site, cell, result.seconds / 2)
         each = cpu / cell.requests
         bunched = events * cell.requests / max(1, result.reads)
         cell.samples.append(Sample(rate=rate, cpu=each, event=(each - whole) / events, whole=whole, bunched=bunched))
@@ -235,7 +235,7 @@ def measure(site: Site, cell: Cell) -> None:
         cell.samples.append(Sample(rate=rate, cpu=cpu / cell.requests))
 
 
-def _whole(site: Site, cell: Cell, seconds: float) -> float:
+def _measure_whole(site: Site, cell: Cell, seconds: float) -> float:
     """What a whole exchange of the same pair takes right now."""
     case = Case("small", cell.case.client, cell.case.target)
     probe, _ = site.run(cell.system, case, CONNECTIONS)

@@ -51,7 +51,7 @@ class Process:
 
     def cpu(self) -> float:
         """Seconds of processor time, user and system, of the process, its children, and those that have ended."""
-        return sum(_spent(pid) for pid in self._tree())
+        return sum(_cpu_seconds(pid) for pid in self._tree())
 
     def resident(self) -> int:
         """Bytes in memory, the children's too; what they share is counted for each."""
@@ -74,7 +74,7 @@ def _fields(path: Path) -> list[str]:
         return ["gone", "0", *["0"] * 20]
 
 
-def _spent(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     fields = _fields(Path(f"/proc/{pid}"))
     ended = (int(fields[13]) + int(fields[14])) / TICK
     try:

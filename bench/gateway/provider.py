@@ -26,19 +26,19 @@ def _head(status: bytes, kind: bytes, framing: bytes) -> bytes:
     return b"HTTP/1.1 " + status + b"\r\ncontent-type: " + kind + b"\r\n" + framing + b"\r\n\r\n"
 
 
-def _whole(body: bytes, status: bytes = b"200 OK") -> bytes:
+def _whole_answer(body: bytes, status: bytes = b"200 OK") -> bytes:
     return _head(status, b"application/json", b"content-length: %d" % len(body)) + body
 
 
-ANSWERS = {name: _whole(canned.whole(name)) for name in canned.PATHS}
+ANSWERS = {name: _whole_answer(canned.whole_answer(name)) for name in canned.PATHS}
 OPENING = _head(b"200 OK", b"text/event-stream", b"transfer-encoding: chunked")
 STREAMS = {
     (name, stream): tuple(b"%x\r\n%b\r\n" % (len(event), event) for event in canned.events(name, stream))
     for name in canned.PATHS
     for stream in canned.TEXT_DELTAS
 }
-DONE = _whole(b"{}")
-UNKNOWN = _whole(b'{"error":{"message":"no such path"}}', b"404 Not Found")
+DONE = _whole_answer(b"{}")
+UNKNOWN = _whole_answer(b'{"error":{"message":"no such path"}}', b"404 Not Found")
 
 
 class State:
@@ -52,7 +52,7 @@ class State:
     def told(self, path: str) -> bytes | None:
         """The answer to what the bench itself asks."""
         if path == "/seen":
-            return _whole(json.dumps(self.seen).encode())
+            return _whole_answer(json.dumps(self.seen).encode())
         if path.startswith("/stream/"):
             self.stream, _, pace = path.removeprefix("/stream/").partition("/")
             self.pace = float(pace) / 1000

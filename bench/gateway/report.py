@@ -102,11 +102,11 @@ def table(results: Results, part: str, case: Case) -> list[str]:
             continue
         line = f"  {name:10}{cell.rate():>10,.0f}{cell.quantile(0.5) * 1e3:>10.2f}{cell.quantile(0.99) * 1e3:>10.2f}"
         line += "" if name == DIRECT else f"{cell.cpu() * 1e6:>12,.1f}"
-        lines.append((line + _compared(results, name, case)).rstrip())
+        lines.append((line + _format_comparison(results, name, case)).rstrip())
     return lines
 
 
-def _compared(results: Results, name: str, case: Case) -> str:
+def _format_comparison(results: Results, name: str, case: Case) -> str:
     if name == DIRECT:
         return ""
     ratio = results.ratio(name, FLOOR, case)

@@ -28,7 +28,7 @@ class System(Struct, frozen=True):
     patience: float = 60.0
 
 
-def floor(port: int, provider: int, folder: Path) -> Sequence[str]:
+def floor_command(port: int, provider: int, folder: Path) -> Sequence[str]:
     return [sys.executable, "-P", str(Path(__file__).with_name("floor.py")), str(port), str(provider)]
 
 
@@ -91,7 +91,7 @@ def rosetta(port: int, provider: int, folder: Path) -> Sequence[str]:
 SYSTEMS = {
     system.name: system
     for system in (
-        System("floor", floor, translates=False),
+        System("floor", floor_command, translates=False),
         System("toolwire", toolwire),
         System("no-console", partial(toolwire, settings="[console]\nenabled = false\n")),
         System("bare", partial(toolwire, settings=BARE)),
