@@ -85,7 +85,7 @@ SHOWN = {
 }
 
 
-def _asked(served: Served, client: str, model: str, headers: Mapping[str, str], query: str = "") -> Any:
+def _send_request(served: Served, client: str, model: str, headers: Mapping[str, str], query: str = "") -> Any:
     path = path_of(client, model, False)
     body = encode_json(request_of(client, model, False)).encode()
     return ask(served.port, "POST", f"{path}?{query}" if query else path, body, headers)
@@ -99,7 +99,7 @@ def _asked(served: Served, client: str, model: str, headers: Mapping[str, str], 
 def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str) -> None:
     scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
     headers, query = SHOWN[way](CLIENT_KEY)
-    got = _asked(keyed, client, scene.model, headers, query)
+    got = _send_request(keyed, client, scene.model, headers, query)
     assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
     assert keyed.line(got.id)["key_name"] == "all"
     assert CLIENT_KEY not in str(scene.asked)
@@ -117,7 +117,7 @@ def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_wrong_key_or_none_is_refused(keyed: Served, client: str, headers: dict[str, str]) -> None:
     scene = keyed.scene("openai-chat", whole_answer("openai-chat"))
-    got = _asked(keyed, client, scene.model, headers)
+    got = _send_request(keyed, client, scene.model, headers)
     assert got.status == 401
     error = error_of(client, got)
     word = {"anthropic": "authentication_error", "gemini": "UNAUTHENTICATED", "unified": "authentication"}.get(
@@ -156,9 +156,9 @@ def test_a_gateway_proves_that_it_knows_a_key_without_being_sent_it(keyed: Serve
 def test_a_key_has_its_models(keyed: Served, client: str) -> None:
     headers = {"authorization": f"Bearer {NARROW_KEY}"}
     scene = keyed.scene("anthropic", whole_answer("anthropic"))
-    assert _asked(keyed, client, scene.model, headers).status == 200
+    assert _send_request(keyed, client, scene.model, headers).status == 200
     for model in ("large", "chat/gpt-4.1", "nonesuch", "gemini/x", "loopback"):
-        got = _asked(keyed, client, model, headers)
+        got = _send_request(keyed, client, model, headers)
         assert got.status == 403
         assert "small" in error_of(client, got)["message"]
 
@@ -295,7 +295,7 @@ def test_pages_of_others_are_refused(open_: Served, origin: str, status: int) ->
 # --- many requests with the same head on one connection ---
 
 
-def _again(line: RawConnection, model: str, key: str) -> int:
+def _resend_request(line: RawConnection, model: str, key: str) -> int:
     """One more request with the same head, but for the length of its body."""
     body = encode_json(request_of("openai-chat", model, False, user="u" * len(key))).encode()
     line.send("POST", path_of("openai-chat", model, False), body, {"authorization": f"Bearer {key}"})
@@ -309,18 +309,18 @@ def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> 
         scene = served.scene("openai-chat", whole_answer("openai-chat"))
         file, line = tmp_path / "toolwire.toml", RawConnection(served.port)
         before = file.read_text()
-        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
+        assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         file.write_text(before.replace(PROVIDER_KEY, "sk-another-0123456789"))
         served.gateway.reload_config(True)
-        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
+        assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         shown = [asked.headers["authorization"] for asked in scene.asked]
         assert shown == [f"Bearer {PROVIDER_KEY}"] * 3 + ["Bearer sk-another-0123456789"] * 3
         file.write_text(before.replace(hashlib.sha256(CLIENT_KEY.encode()).hexdigest(), "0" * 64))
         served.gateway.reload_config(True)
-        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [401] * 3
+        assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [401] * 3
         file.write_text(before)
         served.gateway.reload_config(True)
-        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(2)] == [200] * 2
+        assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(2)] == [200] * 2
         line.connection.close()
     assert len({asked.headers["x-request-id"] for asked in scene.asked}) == len(scene.asked) == 8
 
@@ -328,7 +328,7 @@ def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> 
 def test_a_key_is_looked_at_in_every_head(keyed: Served) -> None:
     line = RawConnection(keyed.port)
     keys = [CLIENT_KEY, CLIENT_KEY, "tw-unknown-key-0123456789", CLIENT_KEY, NARROW_KEY, NARROW_KEY, CLIENT_KEY]
-    assert [_again(line, "loopback", key) for key in keys] == [200, 200, 401, 200, 403, 403, 200]
+    assert [_resend_request(line, "loopback", key) for key in keys] == [200, 200, 401, 200, 403, 403, 200]
     line.connection.close()
 
 
@@ -599,7 +599,7 @@ def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFac
                 )
                 scene = served.scene(provider, refused, whole_answer(provider))
                 for client in CLIENTS:
-                    seen.append(_asked(served, client, scene.model, headers, query))
+                    seen.append(_send_request(served, client, scene.model, headers, query))
         seen.append(ask(served.port, "GET", "/metrics", headers={"x-api-key": CLIENT_KEY}))
         seen.append(ask(served.port, "GET", f"/nowhere/{CLIENT_KEY}?key={CLIENT_KEY}"))
         for got in seen:

@@ -278,24 +278,24 @@ def accounts_asked(scene: Scene) -> list[str]:
     return [account_of(asked.headers) for asked in scene.asked]
 
 
-def closing(data: bytes) -> bytes:
+def close_after(data: bytes) -> bytes:
     """A play that is a function ends its connection: the gateway must not use it again."""
     return data.replace(b"content-type", b"connection: close\r\ncontent-type", 1)
 
 
-def limited(protocol: str, *accounts: str, then: bytes, **headers: str) -> Callable[[ScriptedConnection], None]:
+def refuse_accounts(protocol: str, *accounts: str, then: bytes, **headers: str) -> Callable[[ScriptedConnection], None]:
     """Refuses these accounts with 429, and answers the others."""
     kind = {"anthropic": "rate_limit_error", "gemini": "RESOURCE_EXHAUSTED"}.get(protocol, "requests")
     refused = answer(429, refusal(protocol, 429, kind, "Slow down."), **{"retry_after": "40", **headers})
 
     def play(connection: ScriptedConnection) -> None:
         asked = connection.scene.asked[-1]
-        connection.send(closing(refused if account_of(asked.headers) in accounts else then))
+        connection.send(close_after(refused if account_of(asked.headers) in accounts else then))
 
     return play
 
 
-def ranked(served: Served, provider: str, session: str) -> list[str]:
+def rank_names(served: Served, provider: str, session: str) -> list[str]:
     return [one.account for one in rank_accounts(served.gateway.config.providers[provider].accounts, session)]
 
 
@@ -316,7 +316,7 @@ def test_a_session_stays_on_the_account_that_every_gateway_would_choose(
     scene = served.scene(protocol, play_script(protocol, stream), provider=name)
     for session in ("one", "two", "three"):
         lines = [in_session(served, client, scene, stream, f"{session} {scene.mark}")[1] for _ in range(2)]
-        first = ranked(served, name, lines[0]["session"])[0]
+        first = rank_names(served, name, lines[0]["session"])[0]
         assert [line["account"] for line in lines] == [first, first]
         assert accounts_asked(scene)[-2:] == [first, first]
     assert scene.asked[-1].headers["x-project" if accounts_asked(scene)[-1] == "c" else "host"]
@@ -328,8 +328,8 @@ def test_another_account_answers_for_one_that_is_limited(served: Served, protoco
     name, client = f"pool-{protocol}", "openai-chat" if protocol != "openai-chat" else "anthropic"
     scene = served.scene(protocol, play_script(protocol, stream), provider=name)
     _, line = in_session(served, client, scene, stream, scene.mark)
-    first, second, _ = ranked(served, name, line["session"])
-    scene.plays[:] = [limited(protocol, first, then=play_script(protocol, stream))]
+    first, second, _ = rank_names(served, name, line["session"])
+    scene.plays[:] = [refuse_accounts(protocol, first, then=play_script(protocol, stream))]
     got, line = in_session(served, client, scene, stream, scene.mark)
     assert got.status == 200
     assert got.headers["x-toolwire-attempts"] == f"{name}/{first}=429, {name}/{second}=ok"
@@ -352,7 +352,7 @@ def test_another_account_answers_for_one_that_is_limited(served: Served, protoco
 def test_the_other_account_is_asked_at_once_also_if_nobody_says_how_long(served: Served) -> None:
     """No pause and no retry at the account that is limited, though a provider alone would be asked again."""
     name, kind = "pool-anthropic", "rate_limit_error"
-    refused = closing(answer(429, refusal("anthropic", 429, kind, "Slow down.")))
+    refused = close_after(answer(429, refusal("anthropic", 429, kind, "Slow down.")))
     scene = served.scene("anthropic", refused, play_script("anthropic", False), provider=name)
     got = call(served, "openai-chat", scene.model, False)
     lines: list[dict[str, Any]] = []
@@ -399,7 +399,7 @@ def test_an_account_whose_key_is_refused_rests_for_all_models(served: Served, pr
     name = f"pool-{protocol}"
     refused = answer(status, refusal(protocol, status, kind, "Bad key.", "invalid_api_key"))
     bad: Callable[[ScriptedConnection], None] = lambda connection: connection.send(  # noqa: E731
-        closing(refused if len(connection.scene.asked) == 1 else play_script(protocol, False))
+        close_after(refused if len(connection.scene.asked) == 1 else play_script(protocol, False))
     )
     scene = served.scene(protocol, bad, provider=name)
     got, line = in_session(served, "gemini", scene, False, scene.mark)
@@ -420,7 +420,7 @@ def test_an_account_whose_key_is_refused_rests_for_all_models(served: Served, pr
 def test_all_accounts_are_tried_before_the_fallback(served: Served, protocol: str, stream: bool) -> None:
     behind = served.scene("openai-chat", play_script("openai-chat", stream, "From behind."))
     served.wire.scenes[b"s900x"] = behind
-    everybody = limited(protocol, *KEY_OF, then=b"")
+    everybody = refuse_accounts(protocol, *KEY_OF, then=b"")
     scene = served.scene(protocol, everybody, model=f"behind-{protocol}")
     got = call(served, "unified", scene.name, stream)
     assert got.status == 200
@@ -440,7 +440,7 @@ def test_if_all_accounts_are_limited_the_client_learns_how_long(served: Served) 
 
     def play(connection: ScriptedConnection) -> None:
         wait = waits[accounts_asked(connection.scene)[-1]]
-        limited("anthropic", *KEY_OF, then=b"", retry_after=wait)(connection)
+        refuse_accounts("anthropic", *KEY_OF, then=b"", retry_after=wait)(connection)
 
     scene = served.scene("anthropic", play, provider="pool-anthropic")
     got = call(served, "openai-chat", scene.model, False)
@@ -453,7 +453,7 @@ def test_if_all_accounts_are_limited_the_client_learns_how_long(served: Served) 
 
 def test_the_console_shows_each_account(served: Served) -> None:
     scene = served.scene(
-        "anthropic", limited("anthropic", "a", then=play_script("anthropic", False)), provider="pool-anthropic"
+        "anthropic", refuse_accounts("anthropic", "a", then=play_script("anthropic", False)), provider="pool-anthropic"
     )
     for number in range(24):
         in_session(served, "anthropic", scene, False, f"{scene.mark} {number}")

@@ -346,7 +346,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def answered(input: int, read: int, written: int) -> bytes:
+def cache_answer(input: int, read: int, written: int) -> bytes:
     body = body_of("anthropic", ScriptedAnswer("Hello."))
     body["usage"] = {
         "input_tokens": input,
@@ -359,7 +359,7 @@ def answered(input: int, read: int, written: int) -> bytes:
 
 @pytest.mark.parametrize("client", ["anthropic", "openai-chat"])
 def test_the_log_the_metrics_and_the_console_say_it(served: Served, client: str) -> None:
-    scene = served.scene("anthropic", answered(10, 0, 5000), answered(100, 0, 5000), answered(0, 5100, 10))
+    scene = served.scene("anthropic", cache_answer(10, 0, 5000), cache_answer(100, 0, 5000), cache_answer(0, 5100, 10))
     turns = [{"role": "user", "content": f"One {client}"}]
     sent = []
     for stamp in ("10:15:01", "10:16:02", "10:16:02"):
@@ -395,7 +395,7 @@ def test_the_log_the_metrics_and_the_console_say_it(served: Served, client: str)
 
 def test_the_log_has_an_excerpt_only_where_it_may_have_text(tmp_path: Path) -> None:
     with stage(tmp_path, "log_bodies = true\n") as served:
-        scene = served.scene("anthropic", answered(10, 0, 5000), answered(100, 0, 5000))
+        scene = served.scene("anthropic", cache_answer(10, 0, 5000), cache_answer(100, 0, 5000))
         for stamp in ("10:15:01", "10:16:02"):
             system = f"{LONG} It is {stamp}, the key is {SECRET}. {LONG}"
             messages = [{"role": "user", "content": "One"}]
@@ -419,7 +419,7 @@ def _wait(served: Served, request_id: str) -> list[str]:
 
 def test_it_can_be_turned_off(tmp_path: Any) -> None:
     with stage(tmp_path, "watch_cache = false") as staged:
-        scene = staged.scene("anthropic", answered(10, 0, 5000))
+        scene = staged.scene("anthropic", cache_answer(10, 0, 5000))
         for system in (LONG, LONG + "!"):
             got = call(staged, "anthropic", scene.model, False, system=system)
         line = staged.line(got.id)

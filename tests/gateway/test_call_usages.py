@@ -64,14 +64,14 @@ def records(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[ExchangeRec
 
 
 def usages(record: ExchangeRecord) -> list[tuple[str, str, Usage | None, bool]]:
-    return [(one.provider, one.model, _plain(one.usage), one.is_estimated) for one in record.costs.calls]
+    return [(one.provider, one.model, _keep_totals(one.usage), one.is_estimated) for one in record.costs.calls]
 
 
-def _plain(usage: Usage | None) -> Usage | None:
+def _keep_totals(usage: Usage | None) -> Usage | None:
     return None if usage is None else Usage(usage.input, usage.output)
 
 
-def ended(served: Served, records: list[ExchangeRecord], line: dict[str, Any]) -> ExchangeRecord:
+def find_record(served: Served, records: list[ExchangeRecord], line: dict[str, Any]) -> ExchangeRecord:
     (record,) = [one for one in records if one.request_id == line["request_id"]]
     return record
 
@@ -95,7 +95,7 @@ def tokens(protocol: str) -> Usage:
 def test_one_call(served: Served, records: list[ExchangeRecord], client: str, provider: str, stream: bool) -> None:
     scene = served.scene(provider, play_script(provider, stream))
     got = call(served, client, scene.model, stream)
-    record = ended(served, records, served.line(got.id))
+    record = find_record(served, records, served.line(got.id))
     assert usages(record) == [(record.upstream.provider, scene.name, tokens(provider), False)]
 
 
@@ -107,7 +107,7 @@ def test_a_refusal_uses_nothing_and_the_fallback_is_another_call(
     second = served.scene("anthropic", play_script("anthropic", stream))
     served.wire.scenes |= {b"s901x": first, b"s902x": second}
     line = served.line(call(served, "openai-chat", "pair", stream).id)
-    assert usages(ended(served, records, line)) == [("anthropic", "second-s902x", tokens("anthropic"), False)]
+    assert usages(find_record(served, records, line)) == [("anthropic", "second-s902x", tokens("anthropic"), False)]
 
 
 def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
@@ -119,7 +119,7 @@ def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
     second = served.scene("anthropic", write_chunked(*start, error_frame("anthropic")))
     served.wire.scenes |= {b"s903x": second, b"s904x": first}
     got = call(served, "openai-chat", "anthropic/x-s903x", True)
-    record = ended(served, records, served.line(got.id))
+    record = find_record(served, records, served.line(got.id))
     assert usages(record) == [("anthropic", "x-s903x", Usage(tokens("anthropic").input, 1), True)]
 
 
@@ -130,7 +130,7 @@ def test_a_stream_that_is_cut_is_estimated(
 ) -> None:
     scene = served.scene(provider, write_chunked(*opening_frames(provider), end=False) + b"x")
     got = call(served, client, scene.model, True)
-    ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))
+    ((_, _, usage, is_estimated),) = usages(find_record(served, records, served.line(got.id)))
     assert is_estimated
     assert usage is not None
     assert usage.output >= 1
@@ -148,7 +148,7 @@ def test_a_client_that_leaves_is_counted(served: Served, records: list[ExchangeR
     line.start()
     line.read_some()
     line.disconnect()
-    record = ended(served, records, served.line("leaves-1"))
+    record = find_record(served, records, served.line("leaves-1"))
     ((provider, _, usage, is_estimated),) = usages(record)
     assert (provider, is_estimated) == ("chat", True)
     assert usage is not None
@@ -162,14 +162,14 @@ def test_a_client_that_does_not_wait_leaves_a_call_of_unknown_usage(
     line = open_call(served, "openai-chat", scene.model, False, {"x-request-id": "leaves-2"})
     assert scene.reached.wait(PATIENCE)
     line.disconnect()
-    record = ended(served, records, served.line("leaves-2"))
+    record = find_record(served, records, served.line("leaves-2"))
     assert usages(record) == [("chat", scene.name, None, False)]
 
 
 def test_an_answer_without_usage_is_unknown_not_zero(served: Served, records: list[ExchangeRecord]) -> None:
     body = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "usage": None}
     scene = served.scene("openai-chat", answer(200, encode_json(body).encode()))
-    record = ended(served, records, served.line(call(served, "openai-chat", scene.model, False).id))
+    record = find_record(served, records, served.line(call(served, "openai-chat", scene.model, False).id))
     assert usages(record) == [("chat", scene.name, None, False)]
     assert record.costs.total is None
 
@@ -188,7 +188,7 @@ def test_a_large_request_is_estimated_in_a_thread(
     scene = served.scene("openai-chat", write_chunked(*opening_frames("openai-chat"), end=False) + b"x")
     turns = [{"role": "user", "content": ("a" * 4095 + " ") * 64}]
     got = call(served, "openai-chat", scene.model, True, messages=turns)
-    ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))
+    ((_, _, usage, is_estimated),) = usages(find_record(served, records, served.line(got.id)))
     assert is_estimated
     assert usage is not None
     assert usage.input > 64 * 1024
@@ -199,11 +199,11 @@ def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
     scene = served.scene("anthropic", play_script("anthropic", False))
     headers = {"user-agent": "claude-cli/2.1.0 (external, cli)", "x-claude-code-agent-id": "agent-7"}
     line = served.line(call(served, "anthropic", scene.model, False, headers).id)
-    record = ended(served, records, line)
+    record = find_record(served, records, line)
     assert (record.client.agent, record.client.subagent) == ("claude", "agent-7")
     assert (line["agent"], line["subagent"]) == ("claude", "agent-7")
     codex = {"user-agent": "codex_exec/0.166.0", "x-openai-subagent": "review"}
-    record = ended(served, records, served.line(call(served, "anthropic", scene.model, False, codex).id))
+    record = find_record(served, records, served.line(call(served, "anthropic", scene.model, False, codex).id))
     assert (record.client.agent, record.client.subagent) == ("codex", "review")
     other = served.line(call(served, "anthropic", scene.model, False, {"user-agent": "my-tool/1"}).id)
     assert other["agent"] == "my-tool"

@@ -264,14 +264,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def sent(served: Served, model: str, **more: Any) -> Any:
+def post_compact(served: Served, model: str, **more: Any) -> Any:
     body = {"model": model, "input": [{"role": "user", "content": "Hi"}], **more}
     return ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
 
 
 def test_a_responses_provider_compacts_itself(served: Served) -> None:
     scene = served.scene("openai-responses", answer(200, encode_json(OWN).encode()))
-    got = sent(served, scene.model, service_tier="flex", x_new=[1.50])
+    got = post_compact(served, scene.model, service_tier="flex", x_new=[1.50])
     assert (got.status, got.json()) == (200, OWN)
     (asked,) = scene.asked
     assert (asked.method, asked.target) == ("POST", "/v1/responses/compact")
@@ -283,7 +283,7 @@ def test_a_responses_provider_compacts_itself(served: Served) -> None:
 def test_its_refusal_is_passed_on(served: Served) -> None:
     error = {"error": {"message": "Too much.", "type": "invalid_request_error", "param": "input", "code": None}}
     scene = served.scene("openai-responses", answer(400, encode_json(error).encode()))
-    got = sent(served, scene.model)
+    got = post_compact(served, scene.model)
     assert (got.status, got.json()["error"]["message"]) == (400, "Too much.")
     assert len(scene.asked) == 1
 
@@ -295,7 +295,7 @@ def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, 
         "openai-responses",
         answer(status, b'{"detail":"Not Found"}'), whole_answer("openai-responses", SUMMARY), whole_answer("openai-responses"),
     )  # fmt: skip
-    got = sent(served, scene.model)
+    got = post_compact(served, scene.model)
     assert got.status == 200, got.data
     read_envelope(got.json()["output"])
     assert [asked.target for asked in scene.asked] == ["/v1/responses/compact", "/v1/responses"]
@@ -317,7 +317,7 @@ def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, 
     )
     if ours:
         made = served.scene("openai-chat", whole_answer("openai-chat", "Before that."))
-        window = sent(served, made.model).json()["output"]
+        window = post_compact(served, made.model).json()["output"]
     else:
         window = [{"role": "user", "content": "Hi"}]
     scene = served.scene("openai-responses", play)

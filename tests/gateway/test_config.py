@@ -49,7 +49,7 @@ def faults(read: Any) -> Any:
     return faults
 
 
-def warned(config: Config) -> list[tuple[int, str, str]]:
+def list_warnings(config: Config) -> list[tuple[int, str, str]]:
     return [(one.line, one.location, one.message) for one in config.warnings]
 
 
@@ -111,7 +111,7 @@ def test_a_local_server_needs_no_key(read: Any) -> None:
 def test_azure_needs_an_address_too(read: Any) -> None:
     config = read("", AZURE_OPENAI_API_KEY="k")
     assert "azure" not in config.providers
-    assert warned(config) == [(0, "AZURE_OPENAI_API_KEY", "there is a key for Azure OpenAI, but no address")]
+    assert list_warnings(config) == [(0, "AZURE_OPENAI_API_KEY", "there is a key for Azure OpenAI, but no address")]
     config = read("", AZURE_OPENAI_API_KEY="k", AZURE_OPENAI_ENDPOINT="https://me.openai.azure.com/")
     azure = config.providers["azure"]
     assert azure.base_urls["openai-responses"] == "https://me.openai.azure.com/openai/v1"
@@ -127,13 +127,13 @@ def test_a_base_url_of_the_environment_is_honoured(read: Any) -> None:
 def test_a_base_url_that_is_meant_for_sdks_is_passed_over(read: Any, here: str) -> None:
     config = read("", OPENAI_API_KEY="k", OPENAI_BASE_URL=here)
     assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
-    assert warned(config) == [(0, "OPENAI_BASE_URL", "this is the address of the gateway itself")]
+    assert list_warnings(config) == [(0, "OPENAI_BASE_URL", "this is the address of the gateway itself")]
 
 
 def test_a_broken_base_url_of_the_environment_is_a_warning(read: Any) -> None:
     config = read("", OPENAI_API_KEY="k", OPENAI_BASE_URL="https://x:port/")
     assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
-    assert [where for _, where, _ in warned(config)] == ["OPENAI_BASE_URL"]
+    assert [where for _, where, _ in list_warnings(config)] == ["OPENAI_BASE_URL"]
 
 
 # --- where the file is ---
@@ -219,14 +219,14 @@ def test_an_address_for_each_protocol(read: Any) -> None:
 
 def test_a_missing_variable_is_a_warning_that_names_it(read: Any) -> None:
     config = read(LAB + 'api_key_env = "LAB_KEY"')
-    assert warned(config) == [(4, "providers.lab.api_key_env", "the environment variable LAB_KEY is not set")]
+    assert list_warnings(config) == [(4, "providers.lab.api_key_env", "the environment variable LAB_KEY is not set")]
     assert config.providers["lab"].is_key_missing
 
 
 def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> None:
     config = read('[models.x]\nprovider = "anthropic"\nfallbacks = ["ollama/qwen"]')
     assert {"anthropic", "ollama"} <= set(config.providers)
-    assert [(line, what) for line, _, what in warned(config)] == [
+    assert [(line, what) for line, _, what in list_warnings(config)] == [
         (2, "the environment variable ANTHROPIC_API_KEY is not set")
     ]
 
@@ -245,7 +245,7 @@ def test_no_key_is_ever_shown(read: Any) -> None:
     lab = config.providers["lab"]
     shown = [repr(config), str(config), f"{lab}", repr(lab.__rich_repr__()), repr(lab.api_key), str(lab.api_key)]
     assert not [one for one in shown if "sk-hidden" in one]
-    assert (4, "providers.lab.api_key", "the key is in the configuration file") in warned(config)
+    assert (4, "providers.lab.api_key", "the key is in the configuration file") in list_warnings(config)
     for write in (msgspec.to_builtins, msgspec.json.encode, pickle.dumps):
         with pytest.raises(TypeError):
             write(Secret("sk-hidden"))
@@ -258,7 +258,7 @@ def test_proxies_of_the_environment(read: Any) -> None:
     assert config.providers["near"].proxies == {}
     assert read(LAB + 'proxy = ""', HTTPS_PROXY="proxy:1").providers["lab"].proxies == {}
     config = read(LAB, ALL_PROXY="socks5://x:1")
-    assert [where for _, where, _ in warned(config)] == ["ALL_PROXY"]
+    assert [where for _, where, _ in list_warnings(config)] == ["ALL_PROXY"]
 
 
 @pytest.mark.parametrize(

@@ -369,14 +369,14 @@ KEY = "console-key-0123456789"
 CLIENT = "tw-client-key-0123456789"
 
 
-def hashed(key: str) -> str:
+def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def keys(console: bool) -> tuple[str, str]:
     """The settings of a server with a client key, and with a key of the console."""
-    more = f'[[server.keys]]\nname = "ci"\nsha256 = "{hashed(CLIENT)}"\n'
-    return "", more + (f'[console]\nsha256 = "{hashed(KEY)}"\n' if console else "")
+    more = f'[[server.keys]]\nname = "ci"\nsha256 = "{hash_key(CLIENT)}"\n'
+    return "", more + (f'[console]\nsha256 = "{hash_key(KEY)}"\n' if console else "")
 
 
 def test_with_client_keys_the_console_is_off(tmp_path: Path) -> None:
@@ -680,7 +680,7 @@ def test_bad_bodies_of_the_page_are_refused(served: Served) -> None:
 
 
 def test_all_workers_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "console.toml").write_text(f'[console]\nsha256 = "{hashed(KEY)}"\n')
+    (tmp_path / "console.toml").write_text(f'[console]\nsha256 = "{hash_key(KEY)}"\n')
     with run_gateway(tmp_path, "--workers", "3", "--config", str(tmp_path / "console.toml")) as process:
         port = process.port
         session = log_in(port)

@@ -23,7 +23,7 @@ from gateway.state_clients import (
     read_error,
     without_reasoning,
 )
-from gateway.test_pairs import exchanged, sealed
+from gateway.test_pairs import list_seals, read_call_results
 from waits import PATIENCE, poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -222,7 +222,7 @@ def test_every_response_is_appended(client: ResponsesClient, provider: Provider,
     assert (second.output_text, third.output_text) == ("It is mild.", "Goodbye.")
     assert_received(talk.asked[0], talk.mark, "The weather?")
     assert_received(talk.asked[2], talk.mark, "The weather?", "Let me look.", "15 °C", "It is mild.", "Thank you.")
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS]
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[2])] == [PARIS]
     assert all("conversation" not in asked.body for asked in talk.asked)
     assert list_texts(client, room.id)[4:] == ["15 °C", "It is mild.", "Thank you.", "Goodbye."]
     kept = {item.id for item in client.sdk.conversations.items.list(room.id)}
@@ -237,7 +237,7 @@ def test_reasoning_is_stored(client: ResponsesClient, provider: Provider, target
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}, "conversation": room.id}
     first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
     client.turn(REASONING_MODELS[target], function_outputs(first, "15 °C"), stream, **more)
-    assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
+    assert list_seals(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
 
 
 @pytest.mark.parametrize(("one", "two"), [("anthropic", "gemini"), ("gemini", "openai-responses")])

@@ -85,7 +85,7 @@ def served(folder: Path) -> Iterator[Served]:
         yield staged
 
 
-def exact(line: str) -> dict[str, Any]:
+def parse_exact_json(line: str) -> dict[str, Any]:
     """A JSON document with amounts as they are written."""
     found: dict[str, Any] = json.loads(line, parse_float=Decimal)
     return found
@@ -93,7 +93,7 @@ def exact(line: str) -> dict[str, Any]:
 
 def log_line(served: Served, request_id: str) -> dict[str, Any]:
     while True:
-        found = exact(served.lines.get(timeout=PATIENCE))
+        found = parse_exact_json(served.lines.get(timeout=PATIENCE))
         if found.get("request_id") == request_id:
             return found
 

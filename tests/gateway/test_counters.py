@@ -159,7 +159,7 @@ async def play_steps(counters: Own, model: Model, steps: list[tuple[str, Any]], 
             id = f"r{number}"
             expected = model.reserve(id, what)
             sizes |= {id: len(what)}
-            assert rounded(await counters.reserve(id, what)) == rounded(expected)
+            assert round_states(await counters.reserve(id, what)) == round_states(expected)
         elif step == "settle":
             known = model.known(sizes)
             chosen = [(known[at], amount) for at, amount in what if at < len(known)]
@@ -178,7 +178,7 @@ async def play_steps(counters: Own, model: Model, steps: list[tuple[str, Any]], 
         assert [rounded_use(use) for use in await counters.listed()] == [rounded_use(use) for use in model.listed()]
 
 
-def rounded(result: Reserved | StoreDown) -> Reserved:
+def round_states(result: Reserved | StoreDown) -> Reserved:
     assert isinstance(result, Reserved), result
     states = tuple(CounterState(state.taken, round(state.opens_after, 3)) for state in result.states)
     return Reserved(states, result.refused)
@@ -222,7 +222,7 @@ def test_windows_are_those_of_utc(backend: str, tmp_path: Path, now: tuple[int, 
     async def run() -> None:
         clock = Clock(datetime(*now, tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
         async with open_counters(backend, tmp_path, clock) as counters:
-            reserved = rounded(await counters.reserve("r", [Charge("c", unit, 1)], LEASE))
+            reserved = round_states(await counters.reserve("r", [Charge("c", unit, 1)], LEASE))
             assert reserved.states == (CounterState(0, seconds),)
 
     asyncio.run(run())

@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def asked(served: Served, client: str, body: dict[str, Any]) -> RawAnswer:
+def post_body(served: Served, client: str, body: dict[str, Any]) -> RawAnswer:
     return ask(served.port, "POST", path_of(client, "", False), encode_json(body).encode())
 
 
@@ -55,7 +55,7 @@ def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]
     return found
 
 
-def played(says: ScriptedAnswer, stream: bool) -> bytes:
+def script_answer(says: ScriptedAnswer, stream: bool) -> bytes:
     body = body_of("openai-chat", says)
     if stream:
         return write_chunked(*(frame.encode() for frame in PEERS["openai-chat"].write_stream(body)))
@@ -64,8 +64,10 @@ def played(says: ScriptedAnswer, stream: bool) -> bytes:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) -> None:
-    scene = served.scene("openai-chat", played(ScriptedAnswer("", ((LONG[:64], {"command": "y" * 5000}),)), stream))
-    got = asked(served, "anthropic", {**REQUEST, "model": scene.model, "stream": stream})
+    scene = served.scene(
+        "openai-chat", script_answer(ScriptedAnswer("", ((LONG[:64], {"command": "y" * 5000}),)), stream)
+    )
+    got = post_body(served, "anthropic", {**REQUEST, "model": scene.model, "stream": stream})
     sent = scene.asked[0].json()
     name = sent["tools"][1]["function"]["name"]
     lines = {line["step"]: line for line in steps_of(served, got.id, "loss")}
@@ -87,12 +89,12 @@ def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) ->
 def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
     scene = served.scene("openai-chat", b"")
     probe = {**REQUEST, "model": scene.model}
-    scene.plays[:] = [played(ScriptedAnswer("No."), False)]
-    asked(served, "anthropic", probe)
+    scene.plays[:] = [script_answer(ScriptedAnswer("No."), False)]
+    post_body(served, "anthropic", probe)
     name = scene.asked[0].json()["tools"][1]["function"]["name"]
     assert name != LONG
-    scene.plays[:] = [played(ScriptedAnswer("", ((name, {}),)), False)]
-    got = asked(served, "anthropic", probe)
+    scene.plays[:] = [script_answer(ScriptedAnswer("", ((name, {}),)), False)]
+    got = post_body(served, "anthropic", probe)
     lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
     assert lines["upstream_response"]["calls"][0]["name"] == name
     assert lines["client_response"]["calls"][0]["name"] == LONG
@@ -102,8 +104,8 @@ def test_no_key_is_shown(served: Served) -> None:
     says = ScriptedAnswer(
         "", (("bash", {"command": f"curl -H 'x: {SECRET}' {PROVIDER_KEY}", "api_key": "hunter2-and-more"}),)
     )
-    scene = served.scene("openai-chat", played(says, False))
-    got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
+    scene = served.scene("openai-chat", script_answer(says, False))
+    got = post_body(served, "anthropic", {**REQUEST, "model": scene.model})
     lines = json.dumps(steps_of(served, got.id, "client_response"))
     assert "curl" in lines
     for secret in (SECRET, PROVIDER_KEY, "hunter2-and-more"):
@@ -112,14 +114,14 @@ def test_no_key_is_shown(served: Served) -> None:
 
 def test_a_refusal_is_told_too(served: Served) -> None:
     scene = served.scene("openai-chat", answer(400, b'{"error":{"message":"no"}}'))
-    got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
+    got = post_body(served, "anthropic", {**REQUEST, "model": scene.model})
     lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
     assert lines["upstream_response"]["status"] == 400
     assert lines["client_response"]["status"] == 400
 
 
 def test_what_is_no_request_is_only_counted(served: Served) -> None:
-    got = asked(served, "anthropic", {"model": "chat/x", "messages": 5, "max_tokens": 1})
+    got = post_body(served, "anthropic", {"model": "chat/x", "messages": 5, "max_tokens": 1})
     assert got.status == 400
     lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
     assert lines["client_request"]["unreadable_bytes"] > 0
@@ -127,8 +129,8 @@ def test_what_is_no_request_is_only_counted(served: Served) -> None:
 
 def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("debug"), 'log_format = "text"\nlog_level = "debug"') as served:
-        scene = served.scene("openai-chat", played(ScriptedAnswer("", (("bash", {"command": "ls"}),)), False))
-        asked(served, "anthropic", {**REQUEST, "model": scene.model})
+        scene = served.scene("openai-chat", script_answer(ScriptedAnswer("", (("bash", {"command": "ls"}),)), False))
+        post_body(served, "anthropic", {**REQUEST, "model": scene.model})
         lines = [served.lines.get(timeout=PATIENCE) for _ in range(5)]
     assert [line.split()[1] for line in lines[1:]] == [
         "client_request",
@@ -143,10 +145,10 @@ def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> No
 @pytest.mark.parametrize(("level", "told"), [("info", True), ("warn", False)])
 def test_other_levels_say_less(tmp_path_factory: pytest.TempPathFactory, level: str, told: bool) -> None:
     with stage(tmp_path_factory.mktemp("debug"), f'log_level = "{level}"') as served:
-        fine = served.scene("openai-chat", played(ScriptedAnswer("Yes."), False))
+        fine = served.scene("openai-chat", script_answer(ScriptedAnswer("Yes."), False))
         bad = served.scene("openai-chat", answer(500, b"{}"))
         for scene in (fine, bad):
-            asked(served, "openai-chat", {"model": scene.model, "messages": [{"role": "user", "content": "Hi."}]})
+            post_body(served, "openai-chat", {"model": scene.model, "messages": [{"role": "user", "content": "Hi."}]})
         lines = [json.loads(served.lines.get(timeout=PATIENCE)) for _ in range(2 if told else 1)]
     assert [line["level"] for line in lines] == (["info", "error"] if told else ["error"])
     assert {line["event"] for line in lines} == {"exchange"}

@@ -44,7 +44,7 @@ PIXEL = PNG[:40]
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
 
-def blind(says: ScriptedAnswer) -> Callable[[Received], ScriptedAnswer]:
+def refuse_images(says: ScriptedAnswer) -> Callable[[Received], ScriptedAnswer]:
     """An answer of a model that refuses images."""
 
     def answer(asked: Received) -> ScriptedAnswer:
@@ -55,8 +55,8 @@ def blind(says: ScriptedAnswer) -> Callable[[Received], ScriptedAnswer]:
     return answer
 
 
-def scripted(provider: Provider, *says: ScriptedAnswer) -> Script:
-    return provider.script(*(Step(blind(one)) for one in says))
+def script_without_images(provider: Provider, *says: ScriptedAnswer) -> Script:
+    return provider.script(*(Step(refuse_images(one)) for one in says))
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def eyes() -> Iterator[Provider]:
     provider.close()
 
 
-def seen(eyes: Provider) -> list[Received]:
+def requests_with_images(eyes: Provider) -> list[Received]:
     assert eyes.strangers is not None
     assert eyes.strangers.refused == []
     return eyes.strangers.asked
 
 
-def configured(
+def write_config(
     provider: Provider, eyes: Provider, folder: Path, protocol: str = "openai-chat", store: str = "", more: str = ""
 ) -> Path:
     setting = f'describe_images = "eyes/{EYES[protocol]}"\n'
@@ -89,7 +89,7 @@ def configured(
 
 
 @contextmanager
-def opened(file: Path, talk: Script, source: str, target: str, stream: bool) -> Iterator[Conversation]:
+def open_conversation(file: Path, talk: Script, source: str, target: str, stream: bool) -> Iterator[Conversation]:
     task = Task(f"What is it? {talk.mark}", RESULTS, image=True)
     with ExitStack() as stack:
         stack.callback(close_all)
@@ -108,21 +108,21 @@ def test_messages_and_results(
     provider: Provider, eyes: Provider, tmp_path: Path, source: str, target: str, stream: bool
 ) -> None:
     """The same image in two messages and, where the client can send one, in a result: it is described once."""
-    talk = scripted(
+    talk = script_without_images(
         provider,
         ScriptedAnswer("", (Use("get_weather", {"city": "Paris"}),)),
         ScriptedAnswer("A dot."),
         ScriptedAnswer("The same."),
     )
-    with opened(configured(provider, eyes, tmp_path), talk, source, target, stream) as client:
+    with open_conversation(write_config(provider, eyes, tmp_path), talk, source, target, stream) as client:
         turns = client.run()
         assert "media-described" in losses()
         client.ask("And this?", image=True)
         assert client.turn().text == "The same."
     assert turns[-1].text == "A dot."
     assert talk.refused == []
-    assert len(seen(eyes)) == 1
-    assert PNG in seen(eyes)[0].raw
+    assert len(requests_with_images(eyes)) == 1
+    assert PNG in requests_with_images(eyes)[0].raw
     text = "[image described by eyes/gpt-5.5: A red dot, number 0.]"
     has_result_image = source != "openai-chat"
     assert [asked.text.count(text) for asked in talk.asked] == [1, 1 + has_result_image, 2 + has_result_image]
@@ -132,25 +132,27 @@ def test_messages_and_results(
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_model_that_describes(provider: Provider, eyes: Provider, tmp_path: Path, protocol: str) -> None:
     """It may be of any protocol. After a restart the store has the text."""
-    file = configured(provider, eyes, tmp_path, protocol)
+    file = write_config(provider, eyes, tmp_path, protocol)
     for _ in range(2):
-        talk = scripted(provider, ScriptedAnswer("A dot."))
-        with opened(file, talk, "anthropic", "openai-chat", False) as client:
+        talk = script_without_images(provider, ScriptedAnswer("A dot."))
+        with open_conversation(file, talk, "anthropic", "openai-chat", False) as client:
             assert client.turn().text == "A dot."
         assert talk.refused == []
         assert f"[image described by eyes/{EYES[protocol]}: A red dot, number 0.]" in talk.asked[0].text
-    assert len(seen(eyes)) == 1
+    assert len(requests_with_images(eyes)) == 1
 
 
 def test_without_a_store(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     """The text is kept in memory."""
-    talk = scripted(provider, ScriptedAnswer("A dot."), ScriptedAnswer("Yes."))
-    with opened(configured(provider, eyes, tmp_path, store="none"), talk, "gemini", "anthropic", True) as client:
+    talk = script_without_images(provider, ScriptedAnswer("A dot."), ScriptedAnswer("Yes."))
+    with open_conversation(
+        write_config(provider, eyes, tmp_path, store="none"), talk, "gemini", "anthropic", True
+    ) as client:
         client.turn()
         client.ask("Sure?", image=True)
         client.turn()
     assert talk.refused == []
-    assert len(seen(eyes)) == 1
+    assert len(requests_with_images(eyes)) == 1
     assert_steady(talk)
 
 
@@ -162,8 +164,8 @@ def test_a_model_that_fails(
     assert eyes.strangers is not None
     eyes.strangers.steps[0] = Step(fails="bad")
     eyes.strangers.steps[1] = Step(ScriptedAnswer(""))
-    talk = scripted(provider, ScriptedAnswer("Hm."), ScriptedAnswer("Hm?"), ScriptedAnswer("Ah."))
-    with opened(configured(provider, eyes, tmp_path), talk, source, target, stream) as client:
+    talk = script_without_images(provider, ScriptedAnswer("Hm."), ScriptedAnswer("Hm?"), ScriptedAnswer("Ah."))
+    with open_conversation(write_config(provider, eyes, tmp_path), talk, source, target, stream) as client:
         for text in ("Hm.", "Hm?", "Ah."):
             assert client.turn().text == text
             told = losses()
@@ -175,7 +177,7 @@ def test_a_model_that_fails(
 
 def test_models_that_see_get_images(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     """A model's rule can turn off what its provider sets."""
-    file = configured(provider, eyes, tmp_path)
+    file = write_config(provider, eyes, tmp_path)
     file.write_text(
         file.read_text() + '[models.seeing]\nprovider = "chat"\nmodel = "gpt-5.5"\ndescribe_images = "off"\n'
     )
@@ -185,7 +187,7 @@ def test_models_that_see_get_images(provider: Provider, eyes: Provider, tmp_path
         assert CLIENTS["anthropic"](base, "seeing", False, task).turn().text == "A dot."
     close_all()
     assert PNG in talk.asked[0].raw
-    assert seen(eyes) == []
+    assert requests_with_images(eyes) == []
 
 
 def test_a_model_that_describes_gets_the_image_itself(
@@ -193,15 +195,15 @@ def test_a_model_that_describes_gets_the_image_itself(
 ) -> None:
     """Also if its provider's setting holds for it, too: nobody describes an image to the model that describes it."""
     monkeypatch.setattr(describe_images, "MAX_SECONDS", PATIENCE / 4)
-    file = configured(provider, eyes, tmp_path)
+    file = write_config(provider, eyes, tmp_path)
     setting = 'describe_images = "eyes/gpt-5.5"\n'
     file.write_text(file.read_text().replace("[providers.eyes]\n", f"[providers.eyes]\n{setting}"))
-    talk = scripted(provider, ScriptedAnswer("A dot."))
-    with opened(file, talk, "anthropic", "openai-chat", False) as client:
+    talk = script_without_images(provider, ScriptedAnswer("A dot."))
+    with open_conversation(file, talk, "anthropic", "openai-chat", False) as client:
         assert client.turn().text == "A dot."
     assert talk.refused == []
     assert "[image described by eyes/gpt-5.5: A red dot, number 0.]" in talk.asked[0].text
-    assert len(seen(eyes)) == 1
+    assert len(requests_with_images(eyes)) == 1
 
 
 def images_request(mark: str, count: int, **more: object) -> bytes:
@@ -215,33 +217,33 @@ def images_request(mark: str, count: int, **more: object) -> bytes:
 def test_many_images(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     """At most sixteen new ones, the last of them; the others are described with the next request."""
     talk = provider.script(ScriptedAnswer("Many."), ScriptedAnswer("All."))
-    with serve_config(configured(provider, eyes, tmp_path)) as base:
+    with serve_config(write_config(provider, eyes, tmp_path)) as base:
         port = int(base.rpartition(":")[2])
         for text, dropped in (("Many.", 4), ("All.", 0)):
             got = ask(port, "POST", "/v1/chat/completions", images_request(talk.mark, 20))
             assert (got.status, text.encode() in got.data) == (200, True), got.data
             assert talk.asked[-1].text.count("[an image was left out") == dropped
             assert talk.asked[-1].text.count("[image described by") == 20 - dropped
-    assert len(seen(eyes)) == 20
+    assert len(requests_with_images(eyes)) == 20
 
 
 def test_results_of_mcp_servers(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     talk = provider.script(ScriptedAnswer("", (("test__image", {}),)), ScriptedAnswer("A dot."))
     more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n'
-    with serve_config(configured(provider, eyes, tmp_path, more=more)) as base:
+    with serve_config(write_config(provider, eyes, tmp_path, more=more)) as base:
         body = json.dumps(request_of("openai-chat", "m-chat", False)).replace("Hi", talk.mark).encode()
         got = ask(int(base.rpartition(":")[2]), "POST", path_of("openai-chat", "m-chat", False), body)
     assert got.status == 200, got.data
     assert b"A dot." in got.data
     assert talk.refused == []
-    assert len(seen(eyes)) == 1
+    assert len(requests_with_images(eyes)) == 1
     assert "[image described by eyes/gpt-5.5: A red dot, number 0.]" in talk.asked[1].text
     assert "image_url" not in talk.asked[1].text
 
 
 def test_the_log(provider: Provider, eyes: Provider, tmp_path: Path) -> None:
     """A description has a line of its own, with its tokens; a failure is named, and no key is shown."""
-    file = configured(provider, eyes, tmp_path)
+    file = write_config(provider, eyes, tmp_path)
     file.write_text(file.read_text().replace('log_format = "none"', 'log_format = "json"'))
     assert eyes.strangers is not None
     eyes.strangers.steps[1] = Step(fails="bad")
@@ -270,7 +272,7 @@ def test_a_model_that_takes_too_long(
     assert eyes.strangers is not None
     eyes.strangers.steps[0] = Step(ScriptedAnswer("Late."), hold=hold)
     talk = provider.script(ScriptedAnswer("Hm."))
-    with serve_config(configured(provider, eyes, tmp_path)) as base:
+    with serve_config(write_config(provider, eyes, tmp_path)) as base:
         got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", images_request(talk.mark, 1))
     assert got.status == 200, got.data
     assert "media-dropped" in got.headers["x-toolwire-losses"]
@@ -295,11 +297,11 @@ def test_other_images(provider: Provider, eyes: Provider, tmp_path: Path, kind: 
     talk = provider.script(ScriptedAnswer("A dot."))
     body = json.loads(images_request(talk.mark, 1))
     body["messages"][0]["content"][1]["image_url"]["url"] = url
-    with serve_config(configured(provider, eyes, tmp_path, protocol)) as base:
+    with serve_config(write_config(provider, eyes, tmp_path, protocol)) as base:
         got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", json.dumps(body).encode())
     assert got.status == 200, got.data
     assert text in talk.asked[0].text
-    assert (url in seen(eyes)[0].raw) == (kind == "a URL")
+    assert (url in requests_with_images(eyes)[0].raw) == (kind == "a URL")
 
 
 WRONG = {

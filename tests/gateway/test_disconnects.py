@@ -59,7 +59,7 @@ def lively(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def _leaving(served: Served, client: str, model: str, stream: bool, id: str) -> RawConnection:
+def _open_call_with_id(served: Served, client: str, model: str, stream: bool, id: str) -> RawConnection:
     return open_call(served, client, model, stream, {"x-request-id": id})
 
 
@@ -72,7 +72,7 @@ def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(
     served: Served, client: str, provider: str, stream: bool
 ) -> None:
     scene = served.scene(provider, ScriptedConnection.wait_for_close)
-    line = _leaving(served, client, scene.model, stream, f"early-{scene.mark}")
+    line = _open_call_with_id(served, client, scene.model, stream, f"early-{scene.mark}")
     assert scene.reached.wait(PATIENCE)
     line.disconnect()
     assert scene.gone.wait(PATIENCE)
@@ -92,7 +92,7 @@ def test_a_client_that_leaves_in_the_middle_cancels_the_call(
         peer.wait_for_close()
 
     scene = served.scene(provider, play)
-    line = _leaving(served, client, scene.model, stream, f"mid-{scene.mark}")
+    line = _open_call_with_id(served, client, scene.model, stream, f"mid-{scene.mark}")
     if stream:
         line.start()
         line.read_until(b"Hel")
@@ -152,7 +152,7 @@ def test_a_client_that_leaves_while_a_retry_waits(tmp_path_factory: pytest.TempP
 
     with stage(tmp_path_factory.mktemp("waiting"), "retries = 3") as served:
         scene = served.scene("openai-chat", play)
-        line = _leaving(served, "openai-chat", scene.model, False, "waits")
+        line = _open_call_with_id(served, "openai-chat", scene.model, False, "waits")
         assert scene.reached.wait(PATIENCE)
         line.disconnect()
         assert served.line("waits")["client_disconnected"] is True
@@ -178,7 +178,7 @@ def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: 
             peer.send(whole_answer(provider)[-5:])
 
     scene = draining.scene(provider, play)
-    line = _leaving(draining, client, scene.model, stream, f"drain-{scene.mark}")
+    line = _open_call_with_id(draining, client, scene.model, stream, f"drain-{scene.mark}")
     assert scene.reached.wait(PATIENCE)
     line.disconnect()
     scene.go.set()
@@ -196,13 +196,13 @@ def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
         peer.chunk(b"")
 
     scene = draining.scene("anthropic", play)
-    line = _leaving(draining, "anthropic", scene.model, True, "gone-drained")
+    line = _open_call_with_id(draining, "anthropic", scene.model, True, "gone-drained")
     line.start()
     line.read_until(b"Hel")
     line.disconnect()
     # The gateway's server has noticed once it has served another one.
     again = draining.scene("anthropic", whole_answer("anthropic"))
-    after = _leaving(draining, "anthropic", again.model, False, "after")
+    after = _open_call_with_id(draining, "anthropic", again.model, False, "after")
     assert after.start().status == 200
     after.connection.close()
     scene.go.set()
@@ -221,7 +221,7 @@ BEATS = {
 }
 
 
-def _stalls(provider: str) -> Any:
+def _stall_stream(provider: str) -> Any:
     def play(peer: ScriptedConnection) -> None:
         peer.send(write_chunked(*opening_frames(provider), end=False))
         peer.wait_for_release()
@@ -234,7 +234,7 @@ def _stalls(provider: str) -> Any:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", [client for client in CLIENTS if client != "gemini"])
 def test_a_silence_in_mid_stream_is_filled(lively: Served, client: str, provider: str) -> None:
-    scene = lively.scene(provider, _stalls(provider))
+    scene = lively.scene(provider, _stall_stream(provider))
     line = open_call(lively, client, scene.model, True)
     line.start()
     data = line.read_until(BEATS[client])
@@ -251,7 +251,7 @@ def test_a_silence_in_mid_stream_is_filled(lively: Served, client: str, provider
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_gemini_clients_are_left_in_silence(lively: Served, provider: str) -> None:
     """Two streams stall alike; when the one that is filled has had its sign of life twice, the other had none."""
-    scene, other = lively.scene(provider, _stalls(provider)), lively.scene(provider, _stalls(provider))
+    scene, other = lively.scene(provider, _stall_stream(provider)), lively.scene(provider, _stall_stream(provider))
     line = open_call(lively, "gemini", scene.model, True)
     line.start()
     first = line.read_until(b"Hel")
@@ -274,7 +274,7 @@ def test_nothing_comes_before_the_first_event(lively: Served, client: str) -> No
     """While the provider has said nothing, the client has no byte, not even a status: so another can still be asked."""
     scene, other = (
         lively.scene("anthropic", ScriptedConnection.wait_for_close),
-        lively.scene("anthropic", _stalls("anthropic")),
+        lively.scene("anthropic", _stall_stream("anthropic")),
     )
     line = open_call(lively, client, scene.model, True)
     assert scene.reached.wait(PATIENCE)
@@ -296,7 +296,7 @@ def test_nothing_comes_before_the_first_event(lively: Served, client: str) -> No
 
 
 def test_the_anthropic_sdk_reads_over_signs_of_life(lively: Served) -> None:
-    scene = lively.scene("openai-chat", _stalls("openai-chat"))
+    scene = lively.scene("openai-chat", _stall_stream("openai-chat"))
     with anthropic.Anthropic(base_url=lively.url, api_key="x", max_retries=0) as sdk:
         kinds = []
         with sdk.messages.create(
@@ -317,7 +317,7 @@ def test_the_anthropic_sdk_reads_over_signs_of_life(lively: Served) -> None:
 
 
 def test_the_openai_sdk_reads_over_signs_of_life(lively: Served) -> None:
-    scene = lively.scene("anthropic", _stalls("anthropic"))
+    scene = lively.scene("anthropic", _stall_stream("anthropic"))
     with openai.OpenAI(base_url=f"{lively.url}/v1", api_key="x", max_retries=0) as sdk:
         chat = sdk.chat.completions.create(model=scene.model, messages=[{"role": "user", "content": "Hi"}], stream=True)
         responses = sdk.responses.create(model=scene.model, input="Hi", stream=True)

@@ -289,7 +289,7 @@ def test_a_failure_before_content_is_a_status(served: Served, client: str, provi
     assert got.headers["content-type"].startswith("application/json")
 
 
-def _closed(peer: ScriptedConnection, provider: str, more: bytes, end: bool) -> None:
+def _send_beginning(peer: ScriptedConnection, provider: str, more: bytes, end: bool) -> None:
     peer.send(write_chunked(*opening_frames(provider), *([more] if more else ()), end=end))
 
 
@@ -305,7 +305,7 @@ CUTS = {
 @pairs
 def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, cut: str) -> None:
     more, end = CUTS[cut]
-    scene = served.scene(provider, lambda peer: _closed(peer, provider, more, end))
+    scene = served.scene(provider, lambda peer: _send_beginning(peer, provider, more, end))
     got = call(served, client, scene.model, True)
     assert got.status == 200
     assert got.whole
@@ -424,7 +424,7 @@ def test_an_answer_that_has_paused_is_not_complete(served: Served, client: str, 
 def test_a_cut_stream_as_an_array_ends_in_its_failure(served: Served, provider: str) -> None:
     """A failure that is told twice in a stream is one element of an array."""
     more, end = CUTS["between-frames"]
-    scene = served.scene(provider, lambda peer: _closed(peer, provider, more, end))
+    scene = served.scene(provider, lambda peer: _send_beginning(peer, provider, more, end))
     path = path_of("gemini", scene.model, True).partition("?")[0]
     body = encode_json(request_of("gemini", scene.model, True)).encode()
     got = ask(served.port, "POST", path, body)

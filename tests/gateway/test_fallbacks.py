@@ -399,7 +399,7 @@ def _say_head(peer: ScriptedConnection) -> None:
     peer.wait_for_close()
 
 
-def _behind(served: Served, stream: bool) -> Scene:
+def _add_fallback_scene(served: Served, stream: bool) -> Scene:
     behind = served.scene("anthropic", play_script("anthropic", stream, "From behind."))
     served.wire.scenes[BEHIND.encode()] = behind
     return behind
@@ -407,7 +407,7 @@ def _behind(served: Served, stream: bool) -> Scene:
 
 @pytest.mark.parametrize(("play", "stream"), [(_say_nothing, False), (_say_nothing, True), (_say_head, True)])
 def test_a_silent_provider_leads_to_the_fallback(silent: Served, play: Play, stream: bool) -> None:
-    behind = _behind(silent, stream)
+    behind = _add_fallback_scene(silent, stream)
     scene = silent.scene("openai-chat", play, model="silent")
     got = call(silent, "openai-chat", scene.name, stream)
     assert text_of("openai-chat", got, stream) == "From behind."
@@ -418,7 +418,7 @@ def test_a_silent_provider_leads_to_the_fallback(silent: Served, play: Play, str
 
 @STREAMS
 def test_each_silent_provider_has_its_share(silent: Served, stream: bool) -> None:
-    _behind(silent, stream)
+    _add_fallback_scene(silent, stream)
     scene = silent.scene("openai-chat", _say_nothing, model="twice")
     silent.wire.scenes[b"s991x"] = silent.scene("openai-responses", _say_nothing)
     got = call(silent, "openai-chat", scene.name, stream)
@@ -429,14 +429,14 @@ def test_each_silent_provider_has_its_share(silent: Served, stream: bool) -> Non
 
 @STREAMS
 def test_a_mute_handshake_is_not_tried_again_before_the_fallback(silent: Served, stream: bool) -> None:
-    _behind(silent, stream)
+    _add_fallback_scene(silent, stream)
     got = call(silent, "openai-chat", "mute", stream)
     assert text_of("openai-chat", got, stream) == "From behind."
     assert got.headers["x-toolwire-attempts"] == "mute=connect-timeout, anthropic=ok"
 
 
 def test_other_accounts_of_a_silent_provider_are_passed_over(silent: Served) -> None:
-    _behind(silent, True)
+    _add_fallback_scene(silent, True)
     scene = silent.scene("openai-chat", _say_nothing, model="keyed")
     got = call(silent, "openai-chat", scene.name, True)
     assert text_of("openai-chat", got, True) == "From behind."

@@ -103,14 +103,14 @@ def outcome(ran: Ran, script: str, client: str, target: str, stream: bool) -> Pl
     return of
 
 
-def called(turn: dict[str, Any]) -> list[tuple[str, Any]]:
+def list_calls(turn: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(call["name"], call["arguments"]) for call in turn["calls"]]
 
 
 def test_calls_and_results_until_the_end(outcome: Played) -> None:
     played = outcome("calls")
     assert not played.error
-    assert [called(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
+    assert [list_calls(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
     assert played.turns[-1]["text"] == DONE
     assert [turn["usage"] for turn in played.turns] == [[25, 12]] * 3
     assert played.talk.asked[2].text.count("3 °C") == 2

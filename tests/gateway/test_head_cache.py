@@ -61,7 +61,7 @@ class Desk:
         self.started.append(request)
 
 
-def understood(pieces: Iterable[bytes]) -> tuple[list[Seen], bytes]:
+def read_requests(pieces: Iterable[bytes]) -> tuple[list[Seen], bytes]:
     """The requests in what a client sent piece by piece, and what it was told besides."""
     loop = asyncio.new_event_loop()
     desk, socket = Desk(loop), Socket()
@@ -136,16 +136,16 @@ PIECES: dict[str, bytes] = {
 }
 
 
-def alone(pieces: Sequence[bytes]) -> tuple[list[Seen], bytes]:
+def read_byte_by_byte(pieces: Sequence[bytes]) -> tuple[list[Seen], bytes]:
     """In single bytes nothing is ever whole, so that only the parser reads it."""
-    return understood(bytes((byte,)) for piece in pieces for byte in piece)
+    return read_requests(bytes((byte,)) for piece in pieces for byte in piece)
 
 
 @given(st.lists(st.one_of(st.just("usual"), st.sampled_from(list(PIECES))), min_size=1, max_size=6))
 def test_it_is_what_the_parser_would_have_understood(names: list[str]) -> None:
     pieces = [PIECES[name] for name in names]
-    found, said = understood(pieces)
-    expected, told = alone(pieces)
+    found, said = read_requests(pieces)
+    expected, told = read_byte_by_byte(pieces)
     assert found == expected
     assert (said == b"") == (told == b"")
 
@@ -153,19 +153,19 @@ def test_it_is_what_the_parser_would_have_understood(names: list[str]) -> None:
 @pytest.mark.parametrize("name", list(PIECES))
 def test_behind_and_before_one_that_is_remembered(name: str) -> None:
     pieces = [USUAL, PIECES[name], USUAL, PIECES[name], USUAL]
-    assert understood(pieces)[0] == alone(pieces)[0]
+    assert read_requests(pieces)[0] == read_byte_by_byte(pieces)[0]
 
 
 def test_the_parser_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
     parse = ClientConnection._parse
     monkeypatch.setattr(ClientConnection, "_parse", lambda self, data: (parsed.append(data), parse(self, data)))
-    understood([USUAL, PIECES["longer"], PIECES["empty"], PIECES["another path"], PIECES["another path"]])
+    read_requests([USUAL, PIECES["longer"], PIECES["empty"], PIECES["another path"], PIECES["another path"]])
     assert parsed == [USUAL, PIECES["another path"]]
 
 
 def test_headers_are_each_requests_own() -> None:
-    first, second, third = (one[3] for one in understood([USUAL, PIECES["longer"], USUAL])[0])
+    first, second, third = (one[3] for one in read_requests([USUAL, PIECES["longer"], USUAL])[0])
     assert (first["content-length"], second["content-length"]) == ("8", "18")
     assert first == third
     assert first is not third

@@ -350,7 +350,7 @@ def _tables(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from _tables(inner, (*path, key))
 
 
-def _at(value: Any, path: Path) -> Any:
+def _value_at(value: Any, path: Path) -> Any:
     for step in path:
         value = value[step]
     return value
@@ -368,7 +368,7 @@ def test_every_value_changes_the_result_or_is_named(name: str) -> None:
     whole = _convert(name)
     for path in _leaves(SAMPLES[name]):
         less = copy.deepcopy(SAMPLES[name])
-        del _at(less, path[:-1])[path[-1]]
+        del _value_at(less, path[:-1])[path[-1]]
         assert _convert(name, less) != whole or _is_named(path, whole[1]), path
 
 
@@ -377,7 +377,7 @@ def test_every_unknown_key_is_named(name: str) -> None:
     """Wherever a key is added that the converter does not know, a note names it, or a table that contains it."""
     for path in _tables(SAMPLES[name]):
         more = copy.deepcopy(SAMPLES[name])
-        _at(more, path)["zz_new"] = SECRET
+        _value_at(more, path)["zz_new"] = SECRET
         _, imported = _convert(name, more)
         assert _is_named((*path, "zz_new"), imported), path
 
@@ -417,6 +417,6 @@ def test_any_value_anywhere_gives_a_valid_configuration(name: str, data: st.Data
     for path in data.draw(
         st.lists(st.sampled_from(sorted(_leaves(value), key=str)), min_size=1, max_size=3, unique=True)
     ):
-        _at(value, path[:-1])[path[-1]] = data.draw(JUNK)
+        _value_at(value, path[:-1])[path[-1]] = data.draw(JUNK)
     _, imported = _convert(name, value)
     assert [problem for problem in find_problems(imported.toml, {}) if problem.severity == "error"] == []

@@ -107,7 +107,7 @@ def outcome(ran: Ran, script: str, client: str, target: str, stream: bool) -> Ca
 Played = Callable[[str], Outcome]
 
 
-def called(turn: dict[str, Any]) -> list[tuple[str, Any]]:
+def list_calls(turn: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(call["name"], call["arguments"]) for call in turn["calls"]]
 
 
@@ -115,7 +115,7 @@ def test_a_call_its_result_and_the_end(outcome: Played) -> None:
     played = outcome("call")
     assert not played.error
     first, last = played.turns
-    assert (first["text"], called(first), last["text"], last["calls"]) == ("Let me look.", [PARIS], DONE, [])
+    assert (first["text"], list_calls(first), last["text"], last["calls"]) == ("Let me look.", [PARIS], DONE, [])
     assert (first["usage"], last["usage"]) == ([25, 12], [25, 12])
     assert "15 °C" in played.talk.asked[1].text
     assert "item_reference" not in played.talk.asked[1].text
@@ -124,7 +124,7 @@ def test_a_call_its_result_and_the_end(outcome: Played) -> None:
 def test_parallel_calls(outcome: Played) -> None:
     played = outcome("parallel")
     assert not played.error
-    assert [called(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
+    assert [list_calls(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
     assert played.talk.asked[2].text.count("3 °C") == 2
     assert len({call["id"] for turn in played.turns for call in turn["calls"]}) == 4
 

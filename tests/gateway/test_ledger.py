@@ -66,7 +66,7 @@ def rows(draw: st.DrawFn) -> LedgerRow:
     )
 
 
-def summed(written: Sequence[LedgerRow]) -> dict[str, int]:
+def sum_rows(written: Sequence[LedgerRow]) -> dict[str, int]:
     """The model: what the rows come to."""
     flags: dict[str, Callable[[LedgerRow], bool]] = {
         "calls": lambda row: True,
@@ -108,8 +108,8 @@ def test_rows_sums_and_exchanges_agree(
             writes = [one.add_rows(batch) for batch in batches if batch for one in tables if one is not None]
             assert set(await asyncio.gather(*writes)) <= {None}
             written = [row for batch in batches for row in batch]
-            assert await total(tables[0]) == summed(written)  # the sums by hour
-            assert await total(tables[1], replace(ALL, only=(("session", "a"),))) == summed(
+            assert await total(tables[0]) == sum_rows(written)  # the sums by hour
+            assert await total(tables[1], replace(ALL, only=(("session", "a"),))) == sum_rows(
                 [row for row in written if row.session == "a"]
             )
             for by in GROUPS:
@@ -123,7 +123,7 @@ def test_rows_sums_and_exchanges_agree(
                     expected = {(getattr(row, by),) for row in written}
                     assert set(groups) == expected
                 whole = sum(folded, UsageSum())
-                assert numbers_of(whole) == summed(written)
+                assert numbers_of(whole) == sum_rows(written)
 
     asyncio.run(check())
 
@@ -196,13 +196,13 @@ def test_calls_that_run_count_until_they_end_and_then_once(
             for _ in range(2):
                 assert await tables.add_rows(begun) is None
             if begun:
-                assert await total(tables) == summed(begun)
+                assert await total(tables) == sum_rows(begun)
             for _ in range(2):
                 assert await tables.add_rows(over, ended) is None
-            assert await total(tables, replace(ALL)) == summed(list(left.values()))
+            assert await total(tables, replace(ALL)) == sum_rows(list(left.values()))
             by_rows = await tables.read_sums(replace(ALL, by=("session",)))
             assert isinstance(by_rows, list)
-            assert numbers_of(sum(by_rows, UsageSum())) == summed(list(left.values()))
+            assert numbers_of(sum(by_rows, UsageSum())) == sum_rows(list(left.values()))
 
     asyncio.run(check())
 

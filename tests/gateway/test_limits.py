@@ -81,7 +81,7 @@ def keys() -> str:
 
 
 @contextmanager
-def limited(folder: Path, limits: str, server: str = "", store: str = "none") -> Iterator[Served]:
+def serve_with_limits(folder: Path, limits: str, server: str = "", store: str = "none") -> Iterator[Served]:
     """A gateway with these limits, and keys for the team."""
     store = f'[store]\nurl = "{store}"\n'
     with stage(folder, f'log_format = "json"\n{server}', f"{keys()}{store}{limits}") as served:
@@ -94,7 +94,7 @@ def reservations_of(served: Served) -> Reservations:
     return found
 
 
-def used(served: Served) -> dict[str, int]:
+def read_used_counters(served: Served) -> dict[str, int]:
     """What is used of each counter, as soon as nothing is held any more."""
     reservations = reservations_of(served)
     cells = reservations.counters._cells  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ def stop_clock(served: Served) -> float:
     return now
 
 
-def refused(protocol: str, got: RawAnswer, status: int = 429) -> str:
+def expect_refusal(protocol: str, got: RawAnswer, status: int = 429) -> str:
     assert got.status == status, got.data
     return str(error_of(protocol, got)["message"])
 
@@ -120,12 +120,12 @@ def refused(protocol: str, got: RawAnswer, status: int = 429) -> str:
 @STREAMS
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_refusal_is_one_of_the_clients_own_protocol(client: str, stream: bool, tmp_path: Path) -> None:
-    with limited(tmp_path, '[[limits]]\nname = "a few"\nrequests_per_minute = 2\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nname = "a few"\nrequests_per_minute = 2\n') as served:
         scene = served.scene("openai-chat", play_script("openai-chat", stream))
         stop_clock(served)
         *passed, last = [call(served, client, scene.model, stream, sent_key("ana")) for _ in range(3)]
         assert [one.status for one in passed] == [200, 200]
-        message = refused(client, last)
+        message = expect_refusal(client, last)
         assert re.match(
             r"the limit `a few`, 2 requests per minute, is reached: 2 requests are used or reserved\. It opens at ",
             message,
@@ -145,12 +145,12 @@ RATE_HEADERS = {
 
 @pytest.mark.parametrize("client", RATE_HEADERS)
 def test_a_refusal_has_the_headers_of_its_dialect(client: str, tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 1500\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 1500\n") as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1400, 60))
         assert call(served, client, scene.model, False, sent_key("ana")).status == 200
-        assert used(served) == {"all requests/tokens_per_day": 1460}
+        assert read_used_counters(served) == {"all requests/tokens_per_day": 1460}
         got = call(served, client, scene.model, False, sent_key("ana"))
-        message = refused(client, got)
+        message = expect_refusal(client, got)
         assert "`all requests`, 1,500 tokens per day," in message
         assert "1,460 tokens are used or reserved; this request needs about" in message
         pattern = RATE_HEADERS[client]
@@ -172,7 +172,7 @@ def huge_use(protocol: str, sent: int, made: int) -> bytes:
 
 
 def test_gemini_reads_when_to_come_back_from_the_body(tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\nrequests_per_minute = 1\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\nrequests_per_minute = 1\n") as served:
         scene = served.scene("gemini", play_script("gemini", False))
         stop_clock(served)
         first, got = [call(served, "gemini", scene.model, False, sent_key("ana")) for _ in range(2)]
@@ -181,11 +181,11 @@ def test_gemini_reads_when_to_come_back_from_the_body(tmp_path: Path) -> None:
 
 
 def test_a_request_that_can_never_fit_says_so(tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_minute = 300\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_minute = 300\n") as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False))
         got = call(served, "openai-chat", scene.model, False, sent_key("ana"), max_tokens=1000)
         assert re.search(
-            r"this request alone needs about 1,\d\d\d tokens, more than the limit", refused("openai-chat", got)
+            r"this request alone needs about 1,\d\d\d tokens, more than the limit", expect_refusal("openai-chat", got)
         )
         assert "retry-after" not in got.headers
         assert got.headers["x-should-retry"] == "false"
@@ -196,7 +196,7 @@ def test_a_request_that_can_never_fit_says_so(tmp_path: Path) -> None:
 # --- who a request counts for ----------------------------------------------------------------------------------------
 
 
-def asked(served: Served, scene: Scene, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> int:
+def send_chat(served: Served, scene: Scene, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> int:
     return call(served, "openai-chat", scene.model, False, {**sent_key(name), **(headers or {})}, **more).status
 
 
@@ -222,14 +222,14 @@ def asked(served: Served, scene: Scene, name: str, headers: Mapping[str, str] | 
 def test_a_limit_is_for_those_that_it_selects(limit: str, allowed: dict[str, int], tmp_path: Path) -> None:
     """Days do not end while a test runs, unlike minutes."""
     text = f"[[limits]]\n{limit}\ntokens_per_day = 3300\n"
-    with limited(tmp_path, text) as served:
+    with serve_with_limits(tmp_path, text) as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
         agent = {"user-agent": "claude-cli/2.1.0 (external, cli)"}
         for name, count in allowed.items():
             statuses = []
             for _ in range(9):
-                statuses.append(asked(served, scene, name, agent, max_tokens=400))
-                used(served)
+                statuses.append(send_chat(served, scene, name, agent, max_tokens=400))
+                read_used_counters(served)
             assert statuses == [200] * count + [429] * (9 - count), name
 
 
@@ -238,23 +238,31 @@ def test_a_limit_is_for_those_that_it_selects(limit: str, allowed: dict[str, int
 @pytest.mark.parametrize("client", ["openai-chat", "gemini"])
 def test_a_model_is_the_same_in_every_spelling(client: str, limit: str, spelling: str, tmp_path: Path) -> None:
     """Google takes the name with its collection and without. Only one of them has a price in the catalogue."""
-    with limited(tmp_path, f"[[limits]]\n{limit}\n") as served:
+    with serve_with_limits(tmp_path, f"[[limits]]\n{limit}\n") as served:
         scene = served.scene("gemini", play_script("gemini", False))
         got = call(served, client, spelling.format(name=scene.name), False, sent_key("ana"))
-        assert "this request alone needs about" in refused(client, got)
+        assert "this request alone needs about" in expect_refusal(client, got)
         assert not scene.asked
 
 
 def test_a_request_that_several_limits_select_must_fit_all_and_counts_in_all(tmp_path: Path) -> None:
     limits = '[[limits]]\nname = "t"\nteam = "app"\ntokens_per_day = 9000\ntokens_per_month = 9000\n'
     limits += '[[limits]]\nname = "k"\nkey = "ana"\nparallel_requests = 1\ntokens_per_day = 1000\n'
-    with limited(tmp_path, limits) as served:
+    with serve_with_limits(tmp_path, limits) as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 700, 0))
-        assert asked(served, scene, "ana", max_tokens=400) == 200
-        assert used(served) == {"t/tokens_per_day": 700, "t/tokens_per_month": 700, "k/tokens_per_day": 700}
-        assert asked(served, scene, "ana", max_tokens=400) == 429
-        assert asked(served, scene, "ben", max_tokens=400) == 200
-        assert used(served) == {"t/tokens_per_day": 1400, "t/tokens_per_month": 1400, "k/tokens_per_day": 700}
+        assert send_chat(served, scene, "ana", max_tokens=400) == 200
+        assert read_used_counters(served) == {
+            "t/tokens_per_day": 700,
+            "t/tokens_per_month": 700,
+            "k/tokens_per_day": 700,
+        }
+        assert send_chat(served, scene, "ana", max_tokens=400) == 429
+        assert send_chat(served, scene, "ben", max_tokens=400) == 200
+        assert read_used_counters(served) == {
+            "t/tokens_per_day": 1400,
+            "t/tokens_per_month": 1400,
+            "k/tokens_per_day": 700,
+        }
 
 
 # --- parallel requests ------------------------------------------------------------------------------------------------
@@ -265,21 +273,21 @@ def test_parallel_requests(tmp_path: Path) -> None:
         peer.wait_for_release()
         peer.send(play_script("openai-chat", False))
 
-    with limited(tmp_path, '[[limits]]\nkey = "ci"\nparallel_requests = 1\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nkey = "ci"\nparallel_requests = 1\n') as served:
         scene = served.scene("openai-chat", waits, play_script("openai-chat", False))
         running = open_call(served, "openai-chat", scene.model, False, sent_key("ci"))
         assert scene.reached.wait(PATIENCE)
         got = call(served, "openai-chat", scene.model, False, sent_key("ci"))
-        assert refused("openai-chat", got) == (
+        assert expect_refusal("openai-chat", got) == (
             "the limit `key ci`, 1 parallel requests, is reached; it opens when one of these requests ends"
         )
         assert got.headers["retry-after"] == "2"
-        assert asked(served, scene, "ana") == 200
+        assert send_chat(served, scene, "ana") == 200
         scene.go.set()
         assert running.start().read()
         running.disconnect()
         for _ in range(20):  # one after the other is never refused
-            assert asked(served, scene, "ci") == 200
+            assert send_chat(served, scene, "ci") == 200
 
 
 # --- what is settled --------------------------------------------------------------------------------------------------
@@ -288,17 +296,19 @@ def test_parallel_requests(tmp_path: Path) -> None:
 @STREAMS
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_what_the_provider_counts_is_settled(provider: str, stream: bool, tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         scene = served.scene(provider, play_script(provider, stream))
         line = served.line(call(served, "anthropic", scene.model, stream, sent_key("ana")).id)
-        assert used(served) == {"all requests/tokens_per_day": line["input_tokens"] + line["output_tokens"]}
+        assert read_used_counters(served) == {
+            "all requests/tokens_per_day": line["input_tokens"] + line["output_tokens"]
+        }
 
 
 def test_a_provider_that_refuses_costs_a_request_and_no_tokens(tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\nrequests_per_minute = 1000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\nrequests_per_minute = 1000\n") as served:
         scene = served.scene("openai-chat", busy_answer("openai-chat"))
-        assert asked(served, scene, "ana") == 503
-        assert used(served) == {"all requests/requests_per_minute": 1}
+        assert send_chat(served, scene, "ana") == 503
+        assert read_used_counters(served) == {"all requests/requests_per_minute": 1}
 
 
 def test_a_client_that_leaves_gives_back_what_it_did_not_use(tmp_path: Path) -> None:
@@ -307,23 +317,23 @@ def test_a_client_that_leaves_gives_back_what_it_did_not_use(tmp_path: Path) -> 
         peer.chunk(*opening_frames("openai-chat"))
         peer.wait_for_close()
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\nparallel_requests = 1\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\nparallel_requests = 1\n") as served:
         scene = served.scene("openai-chat", play)
         line = open_call(served, "openai-chat", scene.model, True, {**sent_key("ana"), "x-request-id": "leaves"})
         line.start()
         line.read_some()
         line.disconnect()
         served.line("leaves")
-        ((_, tokens),) = used(served).items()
+        ((_, tokens),) = read_used_counters(served).items()
         assert 0 < tokens < 100
 
 
 def test_an_answer_of_unknown_usage_counts_as_it_was_estimated(tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         body = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "usage": None}
         scene = served.scene("openai-chat", answer(200, encode_json(body).encode()))
-        assert asked(served, scene, "ana", max_tokens=500) == 200
-        ((_, tokens),) = used(served).items()
+        assert send_chat(served, scene, "ana", max_tokens=500) == 200
+        ((_, tokens),) = read_used_counters(served).items()
         assert 500 < tokens < 600
 
 
@@ -352,7 +362,7 @@ def test_a_stream_that_is_cut_before_its_first_text_has_used_its_input(
         if cut_by == "client":
             peer.wait_for_close()
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n", "heartbeat = 0.1\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n", "heartbeat = 0.1\n") as served:
         scene = served.scene(provider, play)
         line = open_call(served, client, scene.model, True, {**sent_key("ana"), "x-request-id": "cut"})
         line.start()
@@ -360,7 +370,7 @@ def test_a_stream_that_is_cut_before_its_first_text_has_used_its_input(
             assert line.read_some()
         line.disconnect()
         served.line("cut")
-        ((_, tokens),) = used(served).items()
+        ((_, tokens),) = read_used_counters(served).items()
         assert 10 < tokens < 100
 
 
@@ -391,17 +401,17 @@ def test_a_client_cannot_keep_a_stream_from_being_counted(
     is_asked = given.get("stream_options") == sent
     whole = b"".join(COUNTED_STREAM)
     chunks = COUNTED_STREAM if pieces == "frames" else [whole[place : place + 7] for place in range(0, len(whole), 7)]
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         scene = served.scene("openai-chat", write_chunked(*chunks))
         got = call(served, "openai-chat", scene.model, True, sent_key("ana"), **given)
         assert scene.asked[0].json()["stream_options"] == sent
-        assert used(served) == {"all requests/tokens_per_day": 5009}
+        assert read_used_counters(served) == {"all requests/tokens_per_day": 5009}
         assert got.data == (whole if is_asked else whole.replace(COUNTED_STREAM[2], b""))
 
 
 @pytest.mark.parametrize("limits", ["", "[[limits]]\nrequests_per_minute = 1000\n"])
 def test_a_stream_that_no_limit_must_count_passes_as_it_is(limits: str, tmp_path: Path) -> None:
-    with limited(tmp_path, limits) as served:
+    with serve_with_limits(tmp_path, limits) as served:
         scene = served.scene("openai-chat", write_chunked(*COUNTED_STREAM))
         got = call(served, "openai-chat", scene.model, True, sent_key("ana"))
         assert "stream_options" not in scene.asked[0].json()
@@ -410,7 +420,7 @@ def test_a_stream_that_no_limit_must_count_passes_as_it_is(limits: str, tmp_path
 
 def test_a_server_that_refuses_the_question_is_not_asked(tmp_path: Path) -> None:
     text = '[providers.plain]\nprotocols = ["openai-chat"]\nbase_url = "{plain}"\nquirks = ["no-stream-options"]\n'
-    with limited(tmp_path, f"[[limits]]\ntokens_per_day = 100000\n{text}") as served:
+    with serve_with_limits(tmp_path, f"[[limits]]\ntokens_per_day = 100000\n{text}") as served:
         scene = served.scene("openai-chat", write_chunked(*COUNTED_STREAM), provider="plain")
         assert call(served, "openai-chat", scene.model, True, sent_key("ana")).status == 200
         assert "stream_options" not in scene.asked[0].json()
@@ -428,14 +438,14 @@ def test_a_server_that_refuses_the_question_is_not_asked(tmp_path: Path) -> None
 )
 @pytest.mark.parametrize("client", ["openai-chat", "anthropic", "unified"])
 def test_a_provider_cannot_give_tokens_back(provider: str, counts: dict[str, Any], client: str, tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         body = {**body_of(provider, ScriptedAnswer("Hi.")), **counts}
         scene = served.scene(provider, answer(200, encode_json(body).encode()))
         got = call(served, client, scene.model, False, sent_key("ana"))
         assert got.status == 200
         line = served.line(got.id)
         assert min(line["input_tokens"], line["output_tokens"]) >= 0
-        counted = used(served)["all requests/tokens_per_day"]
+        counted = read_used_counters(served)["all requests/tokens_per_day"]
         assert counted == 14 or least_use(scene, "Hi.") <= counted < 100
 
 
@@ -465,7 +475,7 @@ def test_a_usage_that_cannot_be_true_counts_as_what_was_seen(
 ) -> None:
     limits = f'[[limits]]\nname = "x"\ntokens_per_day = 100000\ndollars_per_day = 1000\n{PRICES}'
     usage = UNBELIEVABLE_USAGES[kind]
-    with limited(tmp_path, limits) as served:
+    with serve_with_limits(tmp_path, limits) as served:
         if stream:
             said = CHUNK % (
                 b'[{"index":0,"delta":{"content":%b},"finish_reason":null}]' % json.dumps(LONG_ANSWER).encode()
@@ -482,7 +492,7 @@ def test_a_usage_that_cannot_be_true_counts_as_what_was_seen(
             served, client, scene.model.partition("/")[2], stream, sent_key("ana"), messages=turns, max_tokens=50
         )
         assert got.status == 200
-        counted = used(served)
+        counted = read_used_counters(served)
         least = least_use(scene, LONG_ANSWER)
         assert least <= counted["x/tokens_per_day"] < least * 2
         dollars = (estimate_body_tokens(scene.asked[-1].body) * 10 + estimate_text_tokens(len(LONG_ANSWER)) * 20) / 1e6
@@ -551,7 +561,7 @@ def test_a_client_that_leaves_at_the_last_text_is_counted_in_full(
         peer.chunk(rest)
         peer.send(b"0\r\n\r\n")
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         for number in range(1, 4):
             scene = served.scene(provider, play)
             line = open_call(served, protocol, scene.model, True, {**sent_key("ana"), "x-request-id": f"end-{number}"})
@@ -561,7 +571,7 @@ def test_a_client_that_leaves_at_the_last_text_is_counted_in_full(
             wait_until(lambda: len(left) == number and left[-1].is_disconnected)  # noqa: B023
             scene.go.set()
             assert served.line(f"end-{number}")
-            assert used(served) == {"all requests/tokens_per_day": 5009 * number}
+            assert read_used_counters(served) == {"all requests/tokens_per_day": 5009 * number}
 
 
 def test_a_client_that_leaves_before_a_check_is_waited_for_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,14 +611,14 @@ def test_a_provider_that_never_says_it_is_not_waited_for(tmp_path: Path) -> None
         peer.chunk(*COUNTED_STREAM[:2])
         peer.wait_for_close()
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         scene = served.scene("openai-chat", play)
         line = open_call(served, "openai-chat", scene.model, True, {**sent_key("ana"), "x-request-id": "end"})
         line.start()
         line.read_until(b'"finish_reason":"stop"')
         line.disconnect()
         assert served.line("end")
-        ((_, tokens),) = used(served).items()
+        ((_, tokens),) = read_used_counters(served).items()
         assert least_use(scene, "Hello.") <= tokens < 100
 
 
@@ -623,7 +633,7 @@ def test_wherever_a_client_leaves_what_it_saw_is_counted(client: str, pieces: in
         peer.chunk(*[said] * pieces)
         peer.wait_for_close()
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
         scene = served.scene("openai-chat", play)
         line = open_call(served, client, scene.model, True, {**sent_key("ana"), "x-request-id": "leaves"})
         line.start()
@@ -632,7 +642,7 @@ def test_wherever_a_client_leaves_what_it_saw_is_counted(client: str, pieces: in
             data += line.read_some()
         line.disconnect()
         served.line("leaves")
-        ((_, tokens),) = used(served).items()
+        ((_, tokens),) = read_used_counters(served).items()
         seen = text * 9 * pieces
         least = estimate_text_tokens(len(seen)) if seen.isascii() else len(seen)
         assert least <= tokens - estimate_body_tokens(scene.asked[-1].body) < 1.2 * least + 20
@@ -727,12 +737,12 @@ def test_concurrent_requests_do_not_pass_a_limit_that_allows_one(kind: str, tmp_
         peer.wait_for_release()
         peer.send(play_script(protocol, False))
 
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 7000\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 7000\n") as served:
         scene = served.scene(protocol, waits)
         running = open_call(served, protocol, scene.model, False, sent_key("ana"), **more)
         assert scene.reached.wait(PATIENCE)
         for _ in range(5):
-            assert refused(protocol, call(served, protocol, scene.model, False, sent_key("ana"), **more))
+            assert expect_refusal(protocol, call(served, protocol, scene.model, False, sent_key("ana"), **more))
         scene.go.set()
         assert running.start().read()
         running.disconnect()
@@ -747,7 +757,7 @@ def test_the_history_that_a_request_continues_is_reserved(background: bool, stre
         peer.send(play_script("openai-chat", stream or background))
 
     store = f"sqlite://{tmp_path}/store.db"
-    with limited(tmp_path, "[[limits]]\ntokens_per_day = 20000\n", store=store) as served:
+    with serve_with_limits(tmp_path, "[[limits]]\ntokens_per_day = 20000\n", store=store) as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 5, 5), waits)
         long = [{"role": "user", "content": "Some words. " * 4000}]
         asked = ("openai-responses", scene.model)
@@ -761,7 +771,7 @@ def test_the_history_that_a_request_continues_is_reserved(background: bool, stre
         wait_until(lambda: len(scene.asked) == 2)
         for _ in range(3):
             more["background"] = False
-            assert refused("openai-responses", call(served, *asked, False, sent_key("ana"), **more))
+            assert expect_refusal("openai-responses", call(served, *asked, False, sent_key("ana"), **more))
         scene.go.set()
         assert running.start().read()
         running.disconnect()
@@ -796,13 +806,13 @@ def test_requests_that_cannot_be_counted_are_refused(
     protocol: str, limit: str, is_refused: bool, tmp_path: Path
 ) -> None:
     """A batch could use a thousand times the limit, and nobody says how much it has used."""
-    with limited(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
         scene = served.scene(protocol, answer(200, b'{"id":"batch_1","name":"batches/1"}'))
         path, body = UNREAD_REQUESTS[protocol]
         sent = json.dumps({**body, "metadata": {"mark": f"-{scene.mark}"}}).encode()
         got = ask(served.port, "POST", path, sent, sent_key("ana"))
         if is_refused:
-            assert "the limit `x` cannot be applied to this endpoint" in refused(protocol, got, 403)
+            assert "the limit `x` cannot be applied to this endpoint" in expect_refusal(protocol, got, 403)
         assert (got.status, len(scene.asked)) == ((403, 0) if is_refused else (200, 1))
 
 
@@ -844,7 +854,7 @@ FREE_REQUESTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 FORWARDED = {**COSTLY_REQUESTS, **STORAGE_REQUESTS, **FREE_REQUESTS}
 
 
-def forwarded(served: Served, scene: Scene, kind: str) -> RawAnswer:
+def send_forwarded(served: Served, scene: Scene, kind: str) -> RawAnswer:
     _, method, path, body = FORWARDED[kind]
     names = {"{model}": scene.model, "{mark}": f"x-{scene.mark}"}
     text = json.dumps(body)
@@ -864,28 +874,28 @@ def forwarded(served: Served, scene: Scene, kind: str) -> RawAnswer:
 )
 def test_a_limit_sees_everything_that_costs_money(limit: str, refused_kinds: set[str], tmp_path: Path) -> None:
     """Whatever the gateway does not know to be free, or cannot count, does not pass a hard limit."""
-    with limited(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
         for kind, (protocol, *_) in FORWARDED.items():
             scene = served.scene(protocol, answer(200, b'{"id":"x_1","name":"x/1"}'))
-            got = forwarded(served, scene, kind)
+            got = send_forwarded(served, scene, kind)
             if kind in refused_kinds:
-                assert "the limit `x` cannot be applied to this endpoint" in refused(protocol, got, 403)
+                assert "the limit `x` cannot be applied to this endpoint" in expect_refusal(protocol, got, 403)
             assert (got.status, len(scene.asked)) == ((403, 0) if kind in refused_kinds else (200, 1)), kind
-        assert used(served) == {}
+        assert read_used_counters(served) == {}
 
 
 def test_every_request_to_a_provider_is_one(tmp_path: Path) -> None:
     most = len(FORWARDED)
     limits = f'[[limits]]\nname = "x"\nrequests_per_minute = {most}\nparallel_requests = 1\n'
-    with limited(tmp_path, limits, "shared_objects = true\n") as served:
+    with serve_with_limits(tmp_path, limits, "shared_objects = true\n") as served:
         stop_clock(served)
         scenes = {}
         for number, (kind, (protocol, *_)) in enumerate(FORWARDED.items(), 1):
             scenes[kind] = served.scene(protocol, answer(200, b'{"id":"x_1","name":"x/1"}'))
-            assert forwarded(served, scenes[kind], kind).status == 200, kind
-            assert used(served) == {"x/requests_per_minute": number}, kind
+            assert send_forwarded(served, scenes[kind], kind).status == 200, kind
+            assert read_used_counters(served) == {"x/requests_per_minute": number}, kind
         for kind, scene in scenes.items():
-            assert refused(FORWARDED[kind][0], forwarded(served, scene, kind))
+            assert expect_refusal(FORWARDED[kind][0], send_forwarded(served, scene, kind))
 
 
 def test_an_endpoint_is_free_only_if_its_table_says_so() -> None:
@@ -896,9 +906,9 @@ def test_an_endpoint_is_free_only_if_its_table_says_so() -> None:
 
 def test_a_limit_for_other_models_does_not_refuse_images(tmp_path: Path) -> None:
     limits = '[[limits]]\nname = "x"\nmodel = "claude-*"\ndollars_per_day = 1\n'
-    with limited(tmp_path, limits) as served:
+    with serve_with_limits(tmp_path, limits) as served:
         scene = served.scene("openai-chat", answer(200, b"{}"))
-        assert forwarded(served, scene, "images").status == 200
+        assert send_forwarded(served, scene, "images").status == 200
 
 
 EMBEDDING_PRICE = '[models."embed-*"]\nprovider = "chat"\n[models."embed-*".facts.prices]\ninput = 10\n'
@@ -906,11 +916,11 @@ EMBEDDING_PRICE = '[models."embed-*"]\nprovider = "chat"\n[models."embed-*".fact
 
 @pytest.mark.parametrize("usage", [b'{"prompt_tokens":200,"total_tokens":200}', b"null", b'{"prompt_tokens":0}'])
 def test_embeddings_need_no_price_for_output(usage: bytes, tmp_path: Path) -> None:
-    with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 1\n{EMBEDDING_PRICE}') as served:
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 1\n{EMBEDDING_PRICE}') as served:
         scene = served.scene("openai-chat", answer(200, b'{"data":[[0.1,0.2]],"usage":%b}' % usage), model="embed")
         body = json.dumps({"model": scene.model.partition("/")[2], "input": "Hi " * 200}).encode()
         assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
-        counted = used(served)["x/dollars_per_day"]
+        counted = read_used_counters(served)["x/dollars_per_day"]
         assert counted == 2_000_000 or estimate_body_tokens(scene.asked[0].body) * 10_000 <= counted < 3_000_000
 
 
@@ -920,19 +930,21 @@ def test_a_completion_of_unknown_usage_counts_what_was_seen(usage: bytes, words_
     text, events = (b"word " * words_of_event, 9000 // words_of_event) if words_of_event else (b"word " * 9000, 0)
     event = b'data: {"choices":[{"text":"%b"}]}\n\n' % text
     whole = b'{"choices":[{"text":"%b"}],"usage":%b}' % (text, usage)
-    with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\n') as served:
         scene = served.scene("openai-chat", write_chunked(event * events) if events else answer(200, whole))
         body = json.dumps({"model": scene.model, "prompt": "Hi", "max_tokens": 90000, "stream": bool(events)}).encode()
         assert ask(served.port, "POST", "/v1/completions", body, sent_key("ana")).status == 200
-        assert 9_000 <= used(served)["x/tokens_per_day"] < 14_000
+        assert 9_000 <= read_used_counters(served)["x/tokens_per_day"] < 14_000
 
 
 def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
-    with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\nparallel_requests = 9\n') as served:
+    with serve_with_limits(
+        tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\nparallel_requests = 9\n'
+    ) as served:
         scene = served.scene("openai-chat", answer(200, b'{"data":[],"usage":{"prompt_tokens":2}}'))
         body = json.dumps({"model": scene.model, "input": "Hi " * 100}).encode()
         assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
-        assert used(served) == {"x/tokens_per_day": 2}
+        assert read_used_counters(served) == {"x/tokens_per_day": 2}
 
 
 COMPACTED = {"id": "c", "object": "response.compaction", "created_at": 1, "output": []}
@@ -942,7 +954,7 @@ COMPACTED = {"id": "c", "object": "response.compaction", "created_at": 1, "outpu
 def test_a_compaction_counts(provider: str, tmp_path: Path) -> None:
     """OpenAI has an endpoint for it, and for other providers the gateway asks for a summary."""
     limits = '[[limits]]\nname = "x"\ntokens_per_day = 3000\nrequests_per_minute = 1000\n'
-    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+    with serve_with_limits(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
         usage = {"input_tokens": 1500, "output_tokens": 500, "total_tokens": 2000}
         native = answer(200, encode_json({**COMPACTED, "usage": usage}).encode())
         play = native if provider == "openai-responses" else huge_use(provider, 1500, 500)
@@ -950,44 +962,49 @@ def test_a_compaction_counts(provider: str, tmp_path: Path) -> None:
         body = json.dumps({"model": scene.model, "input": [{"role": "user", "content": "Hi"}]}).encode()
         stop_clock(served)
         first = ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana"))
-        assert (first.status, used(served)) == (200, {"x/tokens_per_day": 2000, "x/requests_per_minute": 1})
-        assert refused("openai-responses", ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana")))
+        assert (first.status, read_used_counters(served)) == (
+            200,
+            {"x/tokens_per_day": 2000, "x/requests_per_minute": 1},
+        )
+        assert expect_refusal(
+            "openai-responses", ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana"))
+        )
         assert len(scene.asked) == 1
 
 
 def test_a_compaction_reserves_what_is_sent(tmp_path: Path) -> None:
     """Stored turns are a part of it, though the client does not send them."""
     limits = '[[limits]]\nname = "x"\nprovider = ["responses"]\ntokens_per_day = 3000\n'
-    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+    with serve_with_limits(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
         scene = served.scene("openai-responses", answer(200, encode_json(COMPACTED).encode()))
         first = {"model": "loopback", "input": "word " * 9000}
         stored = ask(served.port, "POST", "/v1/responses", json.dumps(first).encode(), sent_key("ana"))
         body = {"model": scene.model, "previous_response_id": json.loads(stored.data)["id"], "input": "Hi"}
         got = ask(served.port, "POST", "/v1/responses/compact", json.dumps(body).encode(), sent_key("ana"))
-        assert "this request alone needs about" in refused("openai-responses", got)
-        assert (scene.asked, used(served)) == ([], {})
+        assert "this request alone needs about" in expect_refusal("openai-responses", got)
+        assert (scene.asked, read_used_counters(served)) == ([], {})
 
 
 def test_a_compaction_does_not_pass_a_limit_of_its_provider(tmp_path: Path) -> None:
     """Another provider would be allowed, but only this one can compact it."""
     limits = '[[limits]]\nname = "x"\nprovider = ["responses"]\nrequests_per_minute = 1\n'
     rule = '[models."twice-*"]\nprovider = "responses"\nfallbacks = ["loopback"]\n'
-    with limited(tmp_path, limits + rule, store=f"sqlite://{tmp_path}/store.db") as served:
+    with serve_with_limits(tmp_path, limits + rule, store=f"sqlite://{tmp_path}/store.db") as served:
         scene = served.scene("openai-responses", answer(200, encode_json(COMPACTED).encode()))
         body = json.dumps({"model": f"twice-{scene.name}", "input": "Hi"}).encode()
         stop_clock(served)
         first, second = (ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana")) for _ in range(2))
         assert (first.status, len(scene.asked)) == (200, 1)
-        assert refused("openai-responses", second)
+        assert expect_refusal("openai-responses", second)
 
 
 def test_what_asks_no_model_does_not_count(tmp_path: Path) -> None:
-    with limited(tmp_path, "[[limits]]\nrequests_per_minute = 1\n") as served:
+    with serve_with_limits(tmp_path, "[[limits]]\nrequests_per_minute = 1\n") as served:
         for _ in range(5):
             assert ask(served.port, "GET", "/v1/models", headers=sent_key("ana")).status == 200
             body = json.dumps({"model": "loopback", "messages": [{"role": "user", "content": "Hi"}]}).encode()
             assert ask(served.port, "POST", "/v1/messages/count_tokens", body, sent_key("ana")).status == 200
-        assert used(served) == {}
+        assert read_used_counters(served) == {}
 
 
 def test_a_response_in_the_background_holds_its_place_until_it_ends(tmp_path: Path) -> None:
@@ -996,7 +1013,7 @@ def test_a_response_in_the_background_holds_its_place_until_it_ends(tmp_path: Pa
         peer.send(play_script("openai-chat", True))
 
     store = f"sqlite://{tmp_path}/store.db"
-    with limited(
+    with serve_with_limits(
         tmp_path, '[[limits]]\nname = "x"\nparallel_requests = 1\ntokens_per_day = 99999\n', store=store
     ) as served:
         scene = served.scene("openai-chat", waits)
@@ -1004,27 +1021,27 @@ def test_a_response_in_the_background_holds_its_place_until_it_ends(tmp_path: Pa
         started = call(served, "openai-responses", scene.model, False, sent_key("ana"), **more)
         assert started.status == 200
         assert scene.reached.wait(PATIENCE)
-        assert refused(
+        assert expect_refusal(
             "openai-responses", call(served, "openai-responses", scene.model, False, sent_key("ana"), **more)
         )
         scene.go.set()
         path = f"/v1/responses/{started.json()['id']}"
         wait_until(lambda: ask(served.port, "GET", path, headers=sent_key("ana")).json()["status"] == "completed")
-        assert list(used(served)) == ["x/tokens_per_day"]
+        assert list(read_used_counters(served)) == ["x/tokens_per_day"]
 
 
 @STREAMS
 def test_a_response_in_the_background_counts_once(stream: bool, tmp_path: Path) -> None:
     """Its client's request has mostly ended before it begins."""
     limits = '[[limits]]\nname = "x"\nrequests_per_minute = 1000\n'
-    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+    with serve_with_limits(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
         scene = served.scene("openai-chat", play_script("openai-chat", True))
         stop_clock(served)
         more = {"background": True, "store": True}
         started = call(served, "openai-responses", scene.model, stream, sent_key("ana"), **more)
         path = f"/v1/responses/{re.findall(rb'resp_[0-9a-zA-Z]+', started.data)[0].decode()}"
         wait_until(lambda: ask(served.port, "GET", path, headers=sent_key("ana")).json()["status"] == "completed")
-        assert used(served) == {"x/requests_per_minute": 1}
+        assert read_used_counters(served) == {"x/requests_per_minute": 1}
 
 
 # --- providers, fallbacks -------------------------------------------------------------------------------------------
@@ -1034,7 +1051,7 @@ def test_a_provider_that_is_full_leaves_the_request_to_its_fallback(tmp_path: Pa
     rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
     limits = '[[limits]]\nname = "of the provider"\nprovider = "chat"\ntokens_per_day = 1500\n'
     limits += '[[limits]]\nname = "of all"\ntokens_per_day = 100000\nrequests_per_minute = 1000\n'
-    with limited(tmp_path, limits + rules) as served:
+    with serve_with_limits(tmp_path, limits + rules) as served:
         first = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
         second = served.scene("anthropic", play_script("anthropic", False))
         served.wire.scenes |= {b"s901x": first, b"s902x": second}
@@ -1044,21 +1061,23 @@ def test_a_provider_that_is_full_leaves_the_request_to_its_fallback(tmp_path: Pa
             got = call(served, "openai-chat", "pair", False, sent_key("ana"))
             assert got.status == 200
             providers.append(got.headers["x-toolwire-provider"])
-            used(served)
+            read_used_counters(served)
         assert providers == ["chat", "anthropic", "anthropic"]
-        assert used(served)["of all/requests_per_minute"] == 3
-        assert used(served)["of the provider/tokens_per_day"] == 1000
+        assert read_used_counters(served)["of all/requests_per_minute"] == 3
+        assert read_used_counters(served)["of the provider/tokens_per_day"] == 1000
 
 
 @pytest.mark.parametrize("first_answer", [b"<html>Busy</html>", b"{}"], ids=["page", "nothing"])
 def test_a_call_of_unknown_usage_counts_for_the_provider_that_was_asked(first_answer: bytes, tmp_path: Path) -> None:
     rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
-    with limited(tmp_path, f'[[limits]]\nname = "x"\nper = "provider"\ntokens_per_day = 100000\n{rules}') as served:
+    with serve_with_limits(
+        tmp_path, f'[[limits]]\nname = "x"\nper = "provider"\ntokens_per_day = 100000\n{rules}'
+    ) as served:
         first = served.scene("openai-chat", answer(200, first_answer))
         second = served.scene("anthropic", play_script("anthropic", False))
         served.wire.scenes |= {b"s901x": first, b"s902x": second}
         got = call(served, "openai-chat", "pair", False, sent_key("ana"), max_tokens=500)
-        line, counted = served.line(got.id), used(served)
+        line, counted = served.line(got.id), read_used_counters(served)
         assert got.headers["x-toolwire-provider"] == "anthropic"
         assert 500 < counted["x/tokens_per_day/chat"] < 600
         assert counted["x/tokens_per_day/anthropic"] == line["input_tokens"] + line["output_tokens"]
@@ -1067,13 +1086,13 @@ def test_a_call_of_unknown_usage_counts_for_the_provider_that_was_asked(first_an
 def test_a_fallback_after_a_failure_gives_back_what_the_first_provider_held(tmp_path: Path) -> None:
     rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
     limits = '[[limits]]\nper = "provider"\ntokens_per_day = 100000\nrequests_per_minute = 1000\n'
-    with limited(tmp_path, limits + rules) as served:
+    with serve_with_limits(tmp_path, limits + rules) as served:
         first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("anthropic", play_script("anthropic", False))
         served.wire.scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 200
         name = "each provider/{}/anthropic".format
-        assert used(served).keys() == {name("tokens_per_day"), name("requests_per_minute")}
+        assert read_used_counters(served).keys() == {name("tokens_per_day"), name("requests_per_minute")}
 
 
 # --- money ------------------------------------------------------------------------------------------------------------
@@ -1087,18 +1106,20 @@ output = 20
 
 
 def test_dollars(tmp_path: Path) -> None:
-    with limited(tmp_path, f'[[limits]]\nname = "budget"\nteam = "app"\ndollars_per_month = 0.05\n{PRICES}') as served:
+    with serve_with_limits(
+        tmp_path, f'[[limits]]\nname = "budget"\nteam = "app"\ndollars_per_month = 0.05\n{PRICES}'
+    ) as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 150), model="priced")
         model = scene.model.partition("/")[2]
         got = call(served, "openai-chat", model, False, sent_key("ana"), max_tokens=100)
         assert got.status == 200
-        assert used(served) == {"budget/dollars_per_month": 13_000_000}
+        assert read_used_counters(served) == {"budget/dollars_per_month": 13_000_000}
         assert [
             call(served, "openai-chat", model, False, sent_key("ben"), max_tokens=100).status for _ in range(2)
         ] == [200] * 2
-        assert used(served) == {"budget/dollars_per_month": 39_000_000}
+        assert read_used_counters(served) == {"budget/dollars_per_month": 39_000_000}
         got = call(served, "openai-chat", model, False, sent_key("ben"), max_tokens=600)
-        message = refused("openai-chat", got)
+        message = expect_refusal("openai-chat", got)
         assert message.startswith("the limit `budget`, $0.05 per month, is reached: $0.039 are used or reserved;")
         assert float(got.headers["retry-after"]) > 0
 
@@ -1107,37 +1128,37 @@ def test_dollars(tmp_path: Path) -> None:
 def test_a_model_without_a_price(switch: str, tmp_path: Path) -> None:
     given = f'on_unknown_price = "{switch}"\n' if switch else ""
     limits = f'[[limits]]\nname = "budget"\ndollars_per_month = 5\n{given}'
-    with limited(tmp_path, limits) as served:
+    with serve_with_limits(tmp_path, limits) as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False), model="unheard-of")
         got = call(served, "openai-chat", scene.model, False, sent_key("ana"))
         if switch != "open":
-            assert "no price is known for `chat/unheard-of-" in refused("openai-chat", got, 403)
+            assert "no price is known for `chat/unheard-of-" in expect_refusal("openai-chat", got, 403)
         else:
             assert got.status == 200
-            assert used(served) == {}
+            assert read_used_counters(served) == {}
             event = event_of(served, "limit_unpriced")
             assert event["provider"] == "chat"
 
 
 def test_a_fallback_without_a_price_is_not_asked(tmp_path: Path) -> None:
     rules = f'{PRICES}[models.pair]\nprovider = "chat"\nmodel = "priced-s901x"\nfallbacks = ["chat/unheard-of-s902x"]\n'
-    with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 5\n{rules}') as served:
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 5\n{rules}') as served:
         first = served.scene("openai-chat", busy_answer("openai-chat"))
         second = served.scene("openai-chat", play_script("openai-chat", False))
         served.wire.scenes |= {b"s901x": first, b"s902x": second}
         assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 503
         assert not second.asked
-        assert used(served) == {}
+        assert read_used_counters(served) == {}
 
 
 def test_the_limit_of_a_key_refuses_models_without_a_price(tmp_path: Path) -> None:
     own = f'[[server.keys]]\nname = "own"\nsha256 = "{hashlib.sha256(b"tw-own-key-0123456789").hexdigest()}"\n'
     own += "limits = { dollars_per_day = 5 }\n"
-    with limited(tmp_path, own) as served:
+    with serve_with_limits(tmp_path, own) as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False), model="unheard-of")
         got = call(served, "openai-chat", scene.model, False, {"x-toolwire-key": "tw-own-key-0123456789"})
-        assert "no price is known" in refused("openai-chat", got, 403)
-        assert asked(served, scene, "ana") == 200
+        assert "no price is known" in expect_refusal("openai-chat", got, 403)
+        assert send_chat(served, scene, "ana") == 200
 
 
 def event_of(served: Served, kind: str) -> dict[str, Any]:
@@ -1157,13 +1178,13 @@ def test_counters_that_are_busy_open_no_limit(is_busy: bool, soft: str, status: 
         async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
             return StoreDown("the reason", is_busy)
 
-    with limited(tmp_path, f"[[limits]]\ntokens_per_day = 50000\n{soft}") as served:
+    with serve_with_limits(tmp_path, f"[[limits]]\ntokens_per_day = 50000\n{soft}") as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False))
         reservations_of(served).counters = Unusable()
         got = call(served, "openai-chat", scene.model, False, sent_key("ana"))
         assert got.status == status
         if status == 503:
-            assert "because its counters are busy" in refused("openai-chat", got, 503)
+            assert "because its counters are busy" in expect_refusal("openai-chat", got, 503)
         event = event_of(served, "counters_busy" if is_busy else "counters_unavailable")
         assert (event["level"], event["message"]) == ("error", "the reason")
 
@@ -1172,9 +1193,9 @@ def test_counters_that_are_busy_open_no_limit(is_busy: bool, soft: str, status: 
 
 
 def test_a_soft_limit_only_warns_once_in_its_window(tmp_path: Path) -> None:
-    with limited(tmp_path, '[[limits]]\nteam = "app"\ntokens_per_day = 1500\nsoft = true\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nteam = "app"\ntokens_per_day = 1500\nsoft = true\n') as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
-        assert [asked(served, scene, "ana", max_tokens=100) for _ in range(5)] == [200] * 5
+        assert [send_chat(served, scene, "ana", max_tokens=100) for _ in range(5)] == [200] * 5
         event = event_of(served, "limit_passed")
         assert (event["level"], event["limit"], event["amount"]) == ("warn", "team app (soft)", "tokens_per_day")
         assert event["message"].startswith("the soft limit `team app (soft)`, 1,500 tokens per day, is passed: ")
@@ -1185,9 +1206,11 @@ def test_a_soft_limit_only_warns_once_in_its_window(tmp_path: Path) -> None:
 
 
 def test_metrics_show_how_much_is_used(tmp_path: Path) -> None:
-    with limited(tmp_path, '[[limits]]\nper = "team"\ntokens_per_day = 1400\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nper = "team"\ntokens_per_day = 1400\n') as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
-        assert [asked(served, scene, "ana", max_tokens=400) for _ in range(2) if used(served) is not None] == [200, 429]
+        assert [
+            send_chat(served, scene, "ana", max_tokens=400) for _ in range(2) if read_used_counters(served) is not None
+        ] == [200, 429]
         metrics = served.gateway._telemetry.metrics_text().decode()
         labels = 'limit="each team",amount="tokens_per_day"'
         assert f'toolwire_limit_used{{{labels},group="app"}} 1000\n' in metrics
@@ -1201,13 +1224,13 @@ def test_metrics_show_how_much_is_used(tmp_path: Path) -> None:
 def test_what_was_used_is_known_after_a_restart(tmp_path: Path) -> None:
     store, limits = f"sqlite://{tmp_path}/store.db", "[[limits]]\ntokens_per_month = 2500\n"
     for expected in ([200, 200], [429, 429]):
-        with limited(tmp_path, limits, store=store) as served:
+        with serve_with_limits(tmp_path, limits, store=store) as served:
             scene = served.scene("openai-chat", huge_use("openai-chat", 1200, 0))
             statuses = []
             for _ in range(2):
-                statuses.append(asked(served, scene, "ana", max_tokens=100))
+                statuses.append(send_chat(served, scene, "ana", max_tokens=100))
                 if reservations_of(served)._open:
-                    used(served)
+                    read_used_counters(served)
             assert statuses == expected
 
 
@@ -1230,37 +1253,40 @@ def test_a_redis_that_forgets_is_told_by_the_ledger(
     prices = '[models."chat/priced-*".facts.prices]\ninput = 1\noutput = 1\n'
     url = redis_server.fresh_url(str(tmp_path))
     more = f'[counters]\nurl = "{url}"\n{prices}[[limits]]\nname = "x"\n{limit}\n'
-    with limited(tmp_path, more, store=f"sqlite://{tmp_path}/store.db") as served, Redis.from_url(url) as redis:
+    with (
+        serve_with_limits(tmp_path, more, store=f"sqlite://{tmp_path}/store.db") as served,
+        Redis.from_url(url) as redis,
+    ):
         now = stop_clock(served)
         monkeypatch.setattr(time, "time", lambda: now)  # for the rows of the ledger
         scene = served.scene("openai-chat", huge_use("openai-chat", 1150, 50), model="priced")
-        assert [asked(served, scene, "ana", max_tokens=50) for _ in range(2)] == [200, 200]
+        assert [send_chat(served, scene, "ana", max_tokens=50) for _ in range(2)] == [200, 200]
         ledger = served.features.costs.ledger
         assert ledger is not None
         wait_until(lambda: not ledger.queued_rows)
         wait_until(lambda: ledger._task is None)
         redis.flushdb()
-        statuses = {key: asked(served, scene, key, max_tokens=1000) for key in KEYS}
+        statuses = {key: send_chat(served, scene, key, max_tokens=1000) for key in KEYS}
         assert statuses == {key: 429 if key in refused_keys.split() else 200 for key in KEYS}
 
 
 def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) -> None:
-    with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 3500\n') as served:
+    with serve_with_limits(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 3500\n') as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
-        assert asked(served, scene, "ana", max_tokens=100) == 200
-        used(served)
+        assert send_chat(served, scene, "ana", max_tokens=100) == 200
+        read_used_counters(served)
         file = tmp_path / "toolwire.toml"
         file.write_text(file.read_text().replace("tokens_per_day = 3500", "tokens_per_day = 1050"))
         served.gateway.start_reload()
         wait_until(lambda: served.gateway.config.section(LimitSettings).limits[0].tokens_per_day == 1050)
-        assert asked(served, scene, "ana", max_tokens=100) == 429
+        assert send_chat(served, scene, "ana", max_tokens=100) == 429
 
 
 def test_what_the_gateway_asks_itself_counts_its_tokens_and_is_no_request(tmp_path: Path) -> None:
     """Another model describes an image: the client has made one request, and only one may run."""
     rules = '[models."blind"]\nprovider = "chat"\nmodel = "blind-s901x"\ndescribe_images = "anthropic/eyes-s902x"\n'
     limits = '[[limits]]\nname = "x"\nparallel_requests = 1\nrequests_per_minute = 1000\ntokens_per_day = 100000\n'
-    with limited(tmp_path, limits + rules) as served:
+    with serve_with_limits(tmp_path, limits + rules) as served:
         blind = served.scene("openai-chat", huge_use("openai-chat", 100, 10))
         eyes = served.scene("anthropic", play_script("anthropic", False))
         served.wire.scenes |= {b"s901x": blind, b"s902x": eyes}
@@ -1269,7 +1295,7 @@ def test_what_the_gateway_asks_itself_counts_its_tokens_and_is_no_request(tmp_pa
         turns = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]
         assert call(served, "openai-chat", "blind", False, sent_key("ana"), messages=turns).status == 200
         assert len(eyes.asked) == 1
-        found = used(served)
+        found = read_used_counters(served)
         assert found["x/requests_per_minute"] == 1
         assert found["x/tokens_per_day"] > 110
 

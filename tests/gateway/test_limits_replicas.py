@@ -142,14 +142,14 @@ def send(process: Process, model: str, **more: Any) -> RawAnswer:
     return ask(process.port, "POST", path_of("openai-chat", model, False), body)
 
 
-def held(process: Process, model: str, **more: Any) -> RawConnection:
+def open_request(process: Process, model: str, **more: Any) -> RawConnection:
     line = RawConnection(process.port)
     body = encode_json(request_of("openai-chat", model, False, **more)).encode()
     line.send("POST", path_of("openai-chat", model, False), body)
     return line
 
 
-def waits(peer: ScriptedConnection) -> None:
+def answer_after_release(peer: ScriptedConnection) -> None:
     peer.wait_for_release()
     peer.send(play_script("openai-chat", False))
 
@@ -179,7 +179,7 @@ def test_together_they_never_use_more_than_a_limit_and_count_nothing_twice(
 def test_parallel_requests_of_all_together(shared: CounterServer, tmp_path: Path) -> None:
     limit = '[[limits]]\nname = "x"\nparallel_requests = 4\n'
     with fleet(tmp_path, limit, shared.url) as three, ThreadPoolExecutor(15) as threads:
-        scene = three.wire.scene("openai-chat", waits)
+        scene = three.wire.scene("openai-chat", answer_after_release)
         asked = [threads.submit(send, process, scene.model) for _ in range(5) for process in three.processes]
         wait_until(lambda: sum(one.done() for one in asked) == 11)
         assert shared.use() == {"x/parallel_requests": (0, 4)}
@@ -193,10 +193,10 @@ def test_a_gateway_that_is_killed_gives_back_what_it_held(shared: CounterServer,
     with fleet(tmp_path, limit, shared.url, lease=SHORT_LEASE) as three, ExitStack() as lines:
         first, second, third = three.processes
         quick = three.wire.scene("openai-chat", huge_use("openai-chat", 400, 100))
-        slow = three.wire.scene("openai-chat", waits)
+        slow = three.wire.scene("openai-chat", answer_after_release)
         assert send(first, quick.model).status == 200
         for _ in range(2):
-            lines.callback(held(first, slow.model).disconnect)
+            lines.callback(open_request(first, slow.model).disconnect)
         wait_until(lambda: len(slow.asked) == 2)
         assert send(second, quick.model).status == 429
         # They last longer than a lease, because they are renewed while they run.
@@ -237,7 +237,7 @@ def test_a_store_that_is_down_closes_dollars_and_opens_the_rest(kind: str, tmp_p
         (process,) = one.processes
         free = one.wire.scene("openai-chat", slow, huge_use("openai-chat", 1, 1), model="free")
         priced = one.wire.scene("openai-chat", play_script("openai-chat", False), model="priced")
-        running = held(process, free.model)
+        running = open_request(process, free.model)
         stack.callback(running.disconnect)
         assert free.reached.wait(PATIENCE)
         server.stop()
@@ -265,10 +265,12 @@ def test_a_single_gateway_that_is_killed_knows_what_it_has_used(tmp_path: Path) 
     with fleet(tmp_path, limits, size=1) as one, ExitStack() as lines:
         (process,) = one.processes
         shared = CounterServer("", lambda: SqliteCounters(file), lambda: 0.0)
-        scene = one.wire.scene("openai-chat", huge_use("openai-chat", 900, 100), waits, huge_use("openai-chat", 1, 1))
+        scene = one.wire.scene(
+            "openai-chat", huge_use("openai-chat", 900, 100), answer_after_release, huge_use("openai-chat", 1, 1)
+        )
         assert send(process, scene.model, max_tokens=100).status == 200
         wait_until(lambda: shared.use() == {"x/tokens_per_month": (1000, 0)})
-        lines.callback(held(process, scene.model, max_tokens=10).disconnect)
+        lines.callback(open_request(process, scene.model, max_tokens=10).disconnect)
         wait_until(lambda: len(scene.asked) == 2)
         one.kill(process)
         again = one.start()
@@ -284,7 +286,7 @@ def test_the_workers_of_one_gateway_share_their_limits(tmp_path: Path) -> None:
     )
     with fleet(tmp_path, limits, size=1, server="workers = 3") as one, ThreadPoolExecutor(15) as threads:
         (process,) = one.processes
-        scene = one.wire.scene("openai-chat", waits)
+        scene = one.wire.scene("openai-chat", answer_after_release)
         asked = [threads.submit(send, process, scene.model) for _ in range(15)]
         wait_until(lambda: sum(got.done() for got in asked) == 11)
         scene.go.set()

@@ -53,7 +53,7 @@ TIME = Tool("get_time", "The time in a city", schema("city", city=TEXT))
 READ = Tool("read_file", "Reads a file", schema("path", path=TEXT))
 
 
-def asks(*said: str | Part | Turn, tools: tuple[Tool, ...] = (WEATHER, TIME, READ), **fields: Any) -> Request:
+def build_request(*said: str | Part | Turn, tools: tuple[Tool, ...] = (WEATHER, TIME, READ), **fields: Any) -> Request:
     """A conversation: texts and parts are the user's."""
     turns = [
         one if isinstance(one, Turn) else Turn("user", (Text(one) if isinstance(one, str) else one,)) for one in said
@@ -70,20 +70,20 @@ def body_of(name: str, request: Request) -> bytes:
     return encode(place.write_request(fitted, ledger))
 
 
-def sent(name: str, request: Request, stream: bool = False) -> LoopbackAnswer:
+def send_twice(name: str, request: Request, stream: bool = False) -> LoopbackAnswer:
     body = body_of(name, request)
     once = answer_request(find_codec(name), body, "loopback", stream, NOW)
     assert once == answer_request(find_codec(name), body, "loopback", stream, NOW)
     return once
 
 
-def said(name: str, request: Request) -> Response:
+def read_both_forms(name: str, request: Request) -> Response:
     """What the model says; whole and streamed must mean the same."""
     place = find_codec(name)
-    whole = sent(name, request)
+    whole = send_twice(name, request)
     assert (whole.status, whole.headers["content-type"], len(whole.pieces)) == (200, "application/json", 1)
     response = place.read_response(json.loads(whole.pieces[0]))
-    streamed = sent(name, request, stream=True)
+    streamed = send_twice(name, request, stream=True)
     assert (streamed.status, streamed.headers["content-type"]) == (200, place.http.stream_content_type)
     assert len(streamed.pieces) > 1
     reader, checker = place.make_stream_reader(), StreamChecker()
@@ -92,13 +92,13 @@ def said(name: str, request: Request) -> Response:
     assert checker.state == "done"
     folded = fold(events)
     assert folded.failure is None
-    assert meant(folded) == meant(response)
+    assert compare_form(folded) == compare_form(response)
     assert response.usage is not None
     assert response.usage.input > 0 < response.usage.output
     return response
 
 
-def meant(response: Response) -> Any:
+def compare_form(response: Response) -> Any:
     """Parts, endings and counts; empty parts say nothing."""
     choices = [
         (one.finish.kind if one.finish else None, [part for part in strip_origins(one.parts) if part != Text("")])
@@ -138,7 +138,7 @@ PARIS_AND_LONDON = [("get_weather", {"city": "Paris"}), ("get_weather", {"city":
 
 @everywhere
 def test_a_greeting_is_answered_in_words(name: str) -> None:
-    response = said(name, asks("Hello"))
+    response = read_both_forms(name, build_request("Hello"))
     assert "You said: Hello" in text_of(response)
     assert "loopback" in text_of(response)
     assert "toolwire.toml" in text_of(response)
@@ -148,30 +148,30 @@ def test_a_greeting_is_answered_in_words(name: str) -> None:
 
 @everywhere
 def test_a_tool_is_called_and_its_result_is_told(name: str) -> None:
-    request = asks("What is the weather in Paris?")
-    response = said(name, request)
+    request = build_request("What is the weather in Paris?")
+    response = read_both_forms(name, request)
     assert made_calls(response) == PARIS
     assert ending(response) in find_codec(name).constraints.call_finish_kinds
     (call,) = calls_of(response)
     assert call.id
     result = Turn("tool", (Result(call.id, (Text("15 degrees and sunny"),), name="get_weather"),))
     request = replace(request, turns=(*request.turns, Turn("assistant", parts_of(response)), result))
-    after = said(name, request)
+    after = read_both_forms(name, request)
     assert text_of(after) == "get_weather said: 15 degrees and sunny"
     assert not calls_of(after)
     request = replace(
         request,
         turns=(*request.turns, Turn("assistant", parts_of(after)), Turn("user", (Text("And the time in Rome?"),))),
     )
-    (third,) = calls_of(said(name, request))
+    (third,) = calls_of(read_both_forms(name, request))
     assert (third.name, json.loads(third.arguments)) == ("get_time", {"city": "Rome"})
     assert third.id != call.id
 
 
 @everywhere
 def test_calls_in_parallel_and_all_their_results(name: str) -> None:
-    request = asks("What is the weather in Paris and London?")
-    response = said(name, request)
+    request = build_request("What is the weather in Paris and London?")
+    response = read_both_forms(name, request)
     assert made_calls(response) == PARIS_AND_LONDON
     first, second = calls_of(response)
     assert first.id != second.id
@@ -180,7 +180,7 @@ def test_calls_in_parallel_and_all_their_results(name: str) -> None:
         Result(second.id, (Text("no such station"),), error=True, name="get_weather"),
     )
     request = replace(request, turns=(*request.turns, Turn("assistant", parts_of(response)), Turn("tool", results)))
-    text = text_of(said(name, request))
+    text = text_of(read_both_forms(name, request))
     assert 'get_weather said: {"temperature":15}' in text
     assert "no such station" in text
     assert "failed" in text or "error" in text.lower()
@@ -190,60 +190,68 @@ def test_calls_in_parallel_and_all_their_results(name: str) -> None:
 def test_parallel_calls_can_be_forbidden(name: str) -> None:
     if name == "gemini":
         pytest.skip("this wire cannot forbid them")
-    request = asks("Weather in Paris and London?", settings=Settings(parallel=False), choice=ToolChoice("auto"))
-    assert made_calls(said(name, request)) == PARIS
+    request = build_request(
+        "Weather in Paris and London?", settings=Settings(parallel=False), choice=ToolChoice("auto")
+    )
+    assert made_calls(read_both_forms(name, request)) == PARIS
 
 
 @everywhere
 def test_the_choice_is_obeyed(name: str) -> None:
     weather, time = ToolName("get_weather"), ToolName("get_time")
     question = "What is the weather in Paris?"
-    assert not calls_of(said(name, asks(question, choice=ToolChoice("none"))))
-    assert made_calls(said(name, asks(question, choice=ToolChoice("auto")))) == PARIS
-    forced = said(name, asks("Hello", choice=ToolChoice("required")))
+    assert not calls_of(read_both_forms(name, build_request(question, choice=ToolChoice("none"))))
+    assert made_calls(read_both_forms(name, build_request(question, choice=ToolChoice("auto")))) == PARIS
+    forced = read_both_forms(name, build_request("Hello", choice=ToolChoice("required")))
     assert [call.name for call in calls_of(forced)] == ["get_weather"]
-    one = said(name, asks(question, choice=ToolChoice("one", (time,))))
+    one = read_both_forms(name, build_request(question, choice=ToolChoice("one", (time,))))
     assert made_calls(one) == [("get_time", {"city": "Paris"})]
     # Where the wire cannot say `allowed`, fewer tools are offered.
-    some = said(name, asks(question, tools=(READ, TIME), choice=ToolChoice("allowed", (time,), required=True)))
+    some = read_both_forms(
+        name, build_request(question, tools=(READ, TIME), choice=ToolChoice("allowed", (time,), required=True))
+    )
     assert [call.name for call in calls_of(some)] == ["get_time"]
     assert weather.name not in {call.name for call in calls_of(some)}
 
 
 @everywhere
 def test_a_forced_tool_is_not_called_again_and_again(name: str) -> None:
-    request = asks("What is the weather in Paris?", tools=(WEATHER,), choice=ToolChoice("required"))
-    first = said(name, request)
+    request = build_request("What is the weather in Paris?", tools=(WEATHER,), choice=ToolChoice("required"))
+    first = read_both_forms(name, request)
     result = Turn("tool", (Result(calls_of(first)[0].id, (Text("sunny"),), name="get_weather"),))
     request = replace(request, turns=(*request.turns, Turn("assistant", parts_of(first)), result))
-    assert text_of(said(name, request)) == "get_weather said: sunny"
+    assert text_of(read_both_forms(name, request)) == "get_weather said: sunny"
     final = Tool("final_result", "The final answer", schema("sky", sky={"type": "string", "enum": ["rainy", "sunny"]}))
-    assert made_calls(said(name, replace(request, tools=(WEATHER, final)))) == [("final_result", {"sky": "sunny"})]
+    assert made_calls(read_both_forms(name, replace(request, tools=(WEATHER, final)))) == [
+        ("final_result", {"sky": "sunny"})
+    ]
 
 
 @everywhere
 def test_thinking_comes_first_and_is_accepted_when_it_comes_back(name: str) -> None:
-    request = asks(
+    request = build_request(
         "What is the weather in Paris?", settings=Settings(max_tokens=9000, thinking=Thinking("on", "low", 2000))
     )
-    response = said(name, request)
+    response = read_both_forms(name, request)
     first = parts_of(response)[0]
     assert isinstance(first, Reasoning)
     assert "get_weather" in first.text
     result = Turn("tool", (Result(calls_of(response)[0].id, (Text("sunny"),), name="get_weather"),))
     request = replace(request, turns=(*request.turns, Turn("assistant", parts_of(response)), result))
-    assert "get_weather said: sunny" in text_of(said(name, request))
-    assert not any(isinstance(part, Reasoning) for part in parts_of(said(name, asks("Hello"))))
+    assert "get_weather said: sunny" in text_of(read_both_forms(name, request))
+    assert not any(isinstance(part, Reasoning) for part in parts_of(read_both_forms(name, build_request("Hello"))))
 
 
 @everywhere
 def test_the_end_comes_early_when_it_must(name: str) -> None:
-    short = said(name, asks("Hello there", settings=Settings(max_tokens=16), tools=()))
+    short = read_both_forms(name, build_request("Hello there", settings=Settings(max_tokens=16), tools=()))
     assert ending(short) == "length"
     assert len(text_of(short)) == 64
     if name == "openai-responses":
         return  # has no stop sequences
-    stopped = said(name, asks("Hello there", settings=Settings(stop=("loopback", "nowhere")), tools=()))
+    stopped = read_both_forms(
+        name, build_request("Hello there", settings=Settings(stop=("loopback", "nowhere")), tools=())
+    )
     assert text_of(stopped).endswith("This is ")
     assert ending(stopped) in ("sequence", "stop")
 
@@ -252,9 +260,13 @@ def test_the_end_comes_early_when_it_must(name: str) -> None:
 def test_a_form_is_kept(name: str) -> None:
     wanted = schema("city", "days", city=TEXT, days={"type": "integer"}) | {"additionalProperties": False}
     form = Format("schema", wanted, name="trip")
-    text = text_of(said(name, asks("A trip of 5 days to Rome", tools=(), settings=Settings(format=form))))
+    text = text_of(
+        read_both_forms(name, build_request("A trip of 5 days to Rome", tools=(), settings=Settings(format=form)))
+    )
     assert json.loads(text) == {"city": "Rome", "days": 5}
-    loose = text_of(said(name, asks("Hello in JSON", tools=(), settings=Settings(format=Format("json")))))
+    loose = text_of(
+        read_both_forms(name, build_request("Hello in JSON", tools=(), settings=Settings(format=Format("json"))))
+    )
     if name != "anthropic":  # cannot ask for JSON without a schema
         assert isinstance(json.loads(loose), dict)
 
@@ -262,14 +274,14 @@ def test_a_form_is_kept(name: str) -> None:
 @everywhere
 def test_media_are_told(name: str) -> None:
     image = Media("image", "image/png", "iVBORw0KGgo=")
-    text = text_of(said(name, asks(Turn("user", (Text("Look at this"), image)), tools=())))
+    text = text_of(read_both_forms(name, build_request(Turn("user", (Text("Look at this"), image)), tools=())))
     assert "1 image" in text
     assert "8 bytes" in text
-    request = asks("What is the weather in Paris?")
-    call = calls_of(said(name, request))[0]
+    request = build_request("What is the weather in Paris?")
+    call = calls_of(read_both_forms(name, request))[0]
     result = Turn("tool", (Result(call.id, (Text("a chart"), image), name="get_weather"),))
     request = replace(request, turns=(*request.turns, Turn("assistant", (call,)), result))
-    text = text_of(said(name, request))
+    text = text_of(read_both_forms(name, request))
     assert "get_weather said: a chart" in text
     assert "image/png" in text
 
@@ -300,7 +312,7 @@ def test_a_body_that_cannot_be_read_is_an_error_of_the_protocol(name: str, body:
 )
 def test_failures_are_rehearsed(name: str, order: str, kind: str, status: int | None) -> None:
     place = find_codec(name)
-    failed = sent(name, asks(f"Please answer. {order}"))
+    failed = send_twice(name, build_request(f"Please answer. {order}"))
     if status is not None:
         assert failed.status == status
     failure = place.read_error(json.loads(failed.pieces[0]), failed.status, failed.headers)
@@ -312,13 +324,13 @@ def test_failures_are_rehearsed(name: str, order: str, kind: str, status: int | 
 def test_a_stream_breaks_in_the_middle(name: str) -> None:
     place = find_codec(name)
     for order, message in (("break", "asked to break"), ("cut", "")):
-        streamed = sent(name, asks(f"Tell me something. loopback: {order}", tools=()), stream=True)
+        streamed = send_twice(name, build_request(f"Tell me something. loopback: {order}", tools=()), stream=True)
         reader = place.make_stream_reader()
         folded = fold([event for piece in streamed.pieces for event in reader.feed(piece)] + reader.close())
         assert folded.failure is not None
         assert message in folded.failure.message
         assert text_of(folded).startswith("You said: Tell me something.")
-    cut = sent(name, asks("Tell me something. loopback: cut", tools=()))
+    cut = send_twice(name, build_request("Tell me something. loopback: cut", tools=()))
     with pytest.raises(json.JSONDecodeError):
         json.loads(cut.pieces[0])
 
@@ -362,24 +374,24 @@ ASKED: dict[str, list[tuple[str, Any]]] = {
 
 @pytest.mark.parametrize("text", ASKED)
 def test_the_text_decides(text: str) -> None:
-    assert made_calls(said("unified", asks(text or " ", tools=MANY))) == ASKED[text]
+    assert made_calls(read_both_forms("unified", build_request(text or " ", tools=MANY))) == ASKED[text]
 
 
 def test_all_tools_at_once() -> None:
-    both = said("unified", asks("Call both tools for Paris", tools=(WEATHER, TIME)))
+    both = read_both_forms("unified", build_request("Call both tools for Paris", tools=(WEATHER, TIME)))
     assert [call.name for call in calls_of(both)] == ["get_weather", "get_time"]
 
 
 def test_what_agents_put_beside_the_words_is_not_heard() -> None:
     surroundings = "<environment_context>\n<cwd>/src/read_file</cwd>\n</environment_context>"
-    response = said("openai-responses", asks(surroundings, "What is the weather in Paris?"))
+    response = read_both_forms("openai-responses", build_request(surroundings, "What is the weather in Paris?"))
     assert made_calls(response) == PARIS
     mixed = "<reminder>\nread_file x.txt\n</reminder>\nHello"
-    assert "You said: Hello\n" in text_of(said("anthropic", asks(mixed)))
+    assert "You said: Hello\n" in text_of(read_both_forms("anthropic", build_request(mixed)))
 
 
 def test_several_answers() -> None:
-    response = said("openai-chat", asks("Weather in Paris?", settings=Settings(count=2)))
+    response = read_both_forms("openai-chat", build_request("Weather in Paris?", settings=Settings(count=2)))
     ids = [part.id for choice in response.choices for part in choice.parts if isinstance(part, Call)]
     assert len(set(ids)) == 2
 
@@ -391,25 +403,25 @@ def test_several_answers() -> None:
 def test_a_free_form_tool_gets_text(name: str) -> None:
     grammar = Tool("apply_edit", "Edits code", kind="custom", grammar=Grammar("lark", 'start: "x"'))
     for tool in (grammar, replace(grammar, grammar=None)):
-        (call,) = calls_of(said(name, asks("apply_edit:\n```py\nprint(1)\n```", tools=(tool,))))
+        (call,) = calls_of(read_both_forms(name, build_request("apply_edit:\n```py\nprint(1)\n```", tools=(tool,))))
         assert (call.kind, call.name, call.arguments) == ("custom", "apply_edit", "print(1)\n")
 
 
 def test_a_tool_in_a_namespace_is_called_in_it() -> None:
     inner = replace(READ, namespace="disk", namespace_description="Files")
-    (call,) = calls_of(said("openai-responses", asks("Read a.txt", tools=(inner, WEATHER))))
+    (call,) = calls_of(read_both_forms("openai-responses", build_request("Read a.txt", tools=(inner, WEATHER))))
     assert (call.namespace, call.name, call.arguments) == ("disk", "read_file", '{"path":"a.txt"}')
 
 
 def test_tools_are_searched_loaded_and_called() -> None:
     search = Tool("tool_search", "Searches for tools", schema("query", query=TEXT), kind="search")
-    request = asks("Use tool_search to find the weather tool, then tell the weather in Paris", tools=(search,))
-    response = said("openai-responses", request)
+    request = build_request("Use tool_search to find the weather tool, then tell the weather in Paris", tools=(search,))
+    response = read_both_forms("openai-responses", request)
     (call,) = calls_of(response)
     assert call.kind == "search"
     loaded = Result(call.id, (ToolsAdded((WEATHER,)),), kind="search")
     request = replace(request, turns=(*request.turns, Turn("assistant", parts_of(response)), Turn("tool", (loaded,))))
-    assert made_calls(said("openai-responses", request)) == PARIS
+    assert made_calls(read_both_forms("openai-responses", request)) == PARIS
 
 
 def test_a_deferred_tool_waits_until_it_is_loaded() -> None:
@@ -461,7 +473,9 @@ def test_arguments_are_valid_in_every_protocol() -> None:
     )
     tool = Tool("place_order", "Orders things", wanted)
     for name in NAMES:
-        (call,) = calls_of(said(name, asks("Place an order of 3 pieces for a.b@example.org", tools=(tool,))))
+        (call,) = calls_of(
+            read_both_forms(name, build_request("Place an order of 3 pieces for a.b@example.org", tools=(tool,)))
+        )
         Draft202012Validator(wanted).validate(json.loads(call.arguments))
         assert json.loads(call.arguments)["to"] == "a.b@example.org"
 

@@ -121,7 +121,7 @@ SAYINGS = (
 
 
 @cache
-def recorded() -> tuple[tuple[str, Any], ...]:
+def load_recorded_schemas() -> tuple[tuple[str, Any], ...]:
     files = sorted((CORPUS / "schemas").glob("*.json"))
     return tuple(
         (f"{file.stem}/{number} {tool['name']}", tool["schema"])
@@ -134,11 +134,11 @@ def recorded() -> tuple[tuple[str, Any], ...]:
 @pytest.mark.parametrize("text", SAYINGS)
 def test_arguments_for_real_tools_are_valid(text: str) -> None:
     """All but a few, whose schemas nothing can satisfy or whose pattern is not one of ours."""
-    assert len(recorded()) > 1_000
+    assert len(load_recorded_schemas()) > 1_000
     offer = find_values(text)
     wrong = [
         name
-        for name, wanted in recorded()
+        for name, wanted in load_recorded_schemas()
         if not Draft202012Validator(convert_to_standard(wanted).schema).is_valid(make_arguments(wanted, offer))
     ]
-    assert len(wrong) <= len(recorded()) // 200, wrong
+    assert len(wrong) <= len(load_recorded_schemas()) // 200, wrong

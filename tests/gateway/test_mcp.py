@@ -45,13 +45,13 @@ Test = Callable[[], Awaitable[None]]
 SOMEBODY = McpClient(("m",), "c")
 
 
-def rogue(*how: str, **more: Any) -> McpServer:
+def rogue_server(*how: str, **more: Any) -> McpServer:
     """Written by hand, so it starts at once; `plain` does nothing wrong."""
     command = (sys.executable, "-S", "-E", str(HERE / "mcp_misbehaving.py"), *how)
     return McpServer(**{"name": "rogue", "command": command, "models": ("*",), **more})
 
 
-def good(name: str = "docs", **more: Any) -> McpServer:
+def good_server(name: str = "docs", **more: Any) -> McpServer:
     return McpServer(name=name, command=GOOD, **{"models": ("*",), **more})
 
 
@@ -85,9 +85,9 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncIterator[Talk]:
+async def open_talk(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncIterator[Talk]:
     talk = Talk(pace)
-    talk.servers.apply_config(configured(*servers))
+    talk.servers.apply_config(config_with_servers(*servers))
     try:
         await asyncio.wait_for(talk.servers.start_servers(SOMEBODY), PATIENCE)
         yield talk
@@ -95,7 +95,7 @@ async def talking(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncI
         await talk.servers.close()
 
 
-def configured(*servers: McpServer) -> Config:
+def config_with_servers(*servers: McpServer) -> Config:
     return Config().with_section(McpSettings(servers={server.name: server for server in servers}))
 
 
@@ -146,10 +146,10 @@ def test_no_two_tools_share_a_name() -> None:
 
 def test_the_names_of_one_server_do_not_depend_on_another() -> None:
     async def test() -> None:
-        async with talking(rogue("plain", name="other"), good(), rogue("plain")) as talk:
+        async with open_talk(rogue_server("plain", name="other"), good_server(), rogue_server("plain")) as talk:
             mine = sorted(exposed_tool_name("docs", tool) for tool in TOOLS)
             assert talk.names() == ["other__echo", *mine, "rogue__echo"]
-            talk.servers.apply_config(configured(good()))
+            talk.servers.apply_config(config_with_servers(good_server()))
             assert talk.names() == mine
 
     run(test)
@@ -170,13 +170,13 @@ def over_http(port: int = 0) -> Iterator[str]:
 def server(request: pytest.FixtureRequest) -> Iterator[McpServer]:
     """The same server, reached in both ways."""
     if request.param == "stdio":
-        yield good()
+        yield good_server()
         return
     with over_http() as url:
-        yield at(url)
+        yield server_at(url)
 
 
-def at(url: str, **more: Any) -> McpServer:
+def server_at(url: str, **more: Any) -> McpServer:
     table = {"url": url, "models": ["*"], **more}
     return read(table)
 
@@ -194,7 +194,7 @@ def read(table: dict[str, Any], **environ: str) -> McpServer:
 
 def test_results_of_every_kind(server: McpServer) -> None:
     async def test() -> None:
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             calls = [
                 Call("1", "docs__echo", '{"text": "grüße"}'),
                 Call("2", "docs__add", '{"a": 1, "b": 2}'),
@@ -231,7 +231,7 @@ def test_results_of_every_kind(server: McpServer) -> None:
 
 def test_failures_are_error_results(server: McpServer) -> None:
     async def test() -> None:
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             for name, arguments, said in [
                 ("docs__fail", "", "^the disk is full$"),
                 ("docs__refuse", "", "^the tool `refuse` of the MCP server `docs` failed: "),
@@ -268,7 +268,7 @@ class Control:
 
 
 @asynccontextmanager
-async def controlled() -> AsyncIterator[tuple[Control, dict[str, str]]]:
+async def serve_control() -> AsyncIterator[tuple[Control, dict[str, str]]]:
     control = Control()
     listening = await asyncio.start_server(control.came, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()
@@ -281,13 +281,13 @@ async def controlled() -> AsyncIterator[tuple[Control, dict[str, str]]]:
         await asyncio.sleep(0)
 
 
-def slow(environ: dict[str, str], **more: Any) -> McpServer:
+def slow_server(environ: dict[str, str], **more: Any) -> McpServer:
     return read({"command": list(GOOD), "env": environ, "models": ["*"], **more})
 
 
 def test_calls_run_side_by_side() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ)) as talk:
+        async with serve_control() as (control, environ), open_talk(slow_server(environ)) as talk:
             calls = [Call(str(number), "docs__slow") for number in range(3)]
             task = asyncio.create_task(talk.calls().run_calls(calls))
             waiting = [await control.next() for _ in calls]
@@ -302,7 +302,7 @@ def test_calls_run_side_by_side() -> None:
 
 def test_more_calls_than_a_server_takes_wait() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ, max_parallel=1)) as talk:
+        async with serve_control() as (control, environ), open_talk(slow_server(environ, max_parallel=1)) as talk:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow"), Call("2", "docs__slow")]))
             for _ in range(2):
                 _, writer, _ = await control.next()
@@ -315,19 +315,19 @@ def test_more_calls_than_a_server_takes_wait() -> None:
 
 def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> None:
     async def test() -> None:
-        async with controlled() as (control, environ):
+        async with serve_control() as (control, environ):
             if server.command:
-                await cancelled(control, slow(environ))
+                await cancelled(control, slow_server(environ))
                 return
             os.environ |= environ
             try:
                 with over_http() as url:
-                    await cancelled(control, at(url))
+                    await cancelled(control, server_at(url))
             finally:
                 del os.environ["MCP_CONTROL"]
 
     async def cancelled(control: Control, server: McpServer) -> None:
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             reader, _, _ = await control.next()
             task.cancel()
@@ -342,7 +342,7 @@ def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> Non
 def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         over = hold_timeouts(monkeypatch, 1)
-        async with controlled() as (control, environ), talking(slow(environ, timeout=1)) as talk:
+        async with serve_control() as (control, environ), open_talk(slow_server(environ, timeout=1)) as talk:
             task = asyncio.create_task(talk.call("docs__slow"))
             reader, _, _ = await control.next()
             over.set()
@@ -356,7 +356,7 @@ def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(monkeypatch: py
 
 def test_rounds_have_an_end() -> None:
     async def test() -> None:
-        async with talking(rogue("plain", max_rounds=2)) as talk:
+        async with open_talk(rogue_server("plain", max_rounds=2)) as talk:
             calls = talk.calls()
             assert calls.max_rounds == 2
             once = [Call("1", "rogue__echo", '{"x": 1}'), Call("2", "rogue__echo", '{"y": 2}')]
@@ -395,7 +395,7 @@ def test_rounds_have_an_end() -> None:
 def test_tools_are_given_by_key_model_and_protocol(settings: dict[str, Any], client: McpClient, given: bool) -> None:
     async def test() -> None:
         servers = McpServers()
-        servers.apply_config(configured(rogue("plain", **{"models": (), **settings})))
+        servers.apply_config(config_with_servers(rogue_server("plain", **{"models": (), **settings})))
         try:
             await servers.start_servers(client)
             assert (servers.make_interceptor(client) is not None) is given
@@ -408,7 +408,7 @@ def test_tools_are_given_by_key_model_and_protocol(settings: dict[str, Any], cli
 
 def test_only_allowed_tools_are_offered() -> None:
     async def test() -> None:
-        async with talking(good(tools=("e*", "docs__a[du]*"))) as talk:
+        async with open_talk(good_server(tools=("e*", "docs__a[du]*"))) as talk:
             assert talk.names() == ["docs__add", "docs__audio", "docs__echo"]
             echo = talk.calls().tools[2]
             assert (echo.description, echo.parameters) == ("Does echo.", TOOLS["echo"])
@@ -425,7 +425,7 @@ def test_only_allowed_tools_are_offered() -> None:
 
 def test_a_server_of_2025_that_changes_its_tools() -> None:
     async def test() -> None:
-        async with talking(rogue("grows")) as talk:
+        async with open_talk(rogue_server("grows")) as talk:
             await talk.until("up")
             before = talk.calls()
             assert words(await talk.call("rogue__echo", '{"a": 1}')) == '{"a": 1}'
@@ -440,7 +440,7 @@ def test_a_server_of_2025_that_changes_its_tools() -> None:
 
 def test_a_server_that_changes_its_tools(server: McpServer) -> None:
     async def test() -> None:
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             await talk.until("up")
             assert "docs__added_0" not in talk.names()
             assert words(await talk.call("docs__change")) == "changed"
@@ -452,7 +452,7 @@ def test_a_server_that_changes_its_tools(server: McpServer) -> None:
 
 def test_a_server_that_dies_in_a_call_is_an_error_and_comes_back(tmp_path: Path) -> None:
     async def test() -> None:
-        async with talking(rogue("dies", str(tmp_path / "mark"))) as talk:
+        async with open_talk(rogue_server("dies", str(tmp_path / "mark"))) as talk:
             await talk.until("up")
             result = await talk.call("rogue__echo")
             assert result.error
@@ -467,7 +467,7 @@ def test_a_server_that_dies_in_a_call_is_an_error_and_comes_back(tmp_path: Path)
 
 def test_what_a_program_said_last_is_told() -> None:
     async def test() -> None:
-        async with talking(good()) as talk:
+        async with open_talk(good_server()) as talk:
             result = await talk.call("docs__crash")
             assert words(result).endswith("Connection closed; its last output: out of memory, goodbye")
 
@@ -477,7 +477,7 @@ def test_what_a_program_said_last_is_told() -> None:
 def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None:
     async def test() -> None:
         pace = ConnectionTiming(first_retry_delay=PATIENCE, keep_lost_tools=0.0)
-        async with talking(rogue("dies", str(tmp_path / "mark")), pace=pace) as talk:
+        async with open_talk(rogue_server("dies", str(tmp_path / "mark")), pace=pace) as talk:
             kept = talk.calls()
             await talk.call("rogue__echo")
             await talk.until("down")
@@ -494,9 +494,9 @@ def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None
 @pytest.mark.usefixtures("_short_grace")
 def test_a_server_that_says_nothing_holds_nobody_up() -> None:
     async def test() -> None:
-        well = rogue("plain", name="well")
-        async with talking(
-            rogue("silent", connect_timeout=0.2), well, pace=ConnectionTiming(first_retry_delay=PATIENCE)
+        well = rogue_server("plain", name="well")
+        async with open_talk(
+            rogue_server("silent", connect_timeout=0.2), well, pace=ConnectionTiming(first_retry_delay=PATIENCE)
         ) as talk:
             assert talk.names() == ["well__echo"]
             assert "within 0.2 seconds" in await talk.until("down")
@@ -507,7 +507,7 @@ def test_a_server_that_says_nothing_holds_nobody_up() -> None:
 @pytest.mark.parametrize("how", ["garbage", "floods", "endless", "upset"])
 def test_a_server_that_misbehaves_is_borne(how: str, capfd: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
-        async with talking(rogue(how)) as talk:
+        async with open_talk(rogue_server(how)) as talk:
             await talk.until("up")
             assert talk.names() == ["rogue__echo"]
             for number in range(3):
@@ -527,7 +527,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", ["deaf", "wrong"])
 def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
     async def test() -> None:
-        async with talking(rogue(how, timeout=0.3)) as talk:
+        async with open_talk(rogue_server(how, timeout=0.3)) as talk:
             result = await talk.call("rogue__echo", json.dumps({"much": "x" * 1_000_000}))
             assert result.error
             assert re.search(r"did not answer within|not valid MCP", words(result))
@@ -538,7 +538,7 @@ def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
 @pytest.mark.usefixtures("_short_grace")
 def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
-        async with talking(rogue("stubborn", str(tmp_path / "pid"))) as talk:
+        async with open_talk(rogue_server("stubborn", str(tmp_path / "pid"))) as talk:
             assert talk.names() == ["rogue__echo"]
 
     run(test)
@@ -549,7 +549,7 @@ def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
 
 def test_programs_end_with_the_gateway() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ)) as talk:
+        async with serve_control() as (control, environ), open_talk(slow_server(environ)) as talk:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             _, _, pid = await control.next()
             await talk.servers.close()
@@ -573,7 +573,7 @@ def test_programs_end_with_the_gateway() -> None:
 )
 def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) -> None:
     async def test() -> None:
-        async with talking(
+        async with open_talk(
             McpServer(name="docs", models=("*",), **settings), pace=ConnectionTiming(first_retry_delay=PATIENCE)
         ) as talk:
             assert why in await talk.until("down")
@@ -586,7 +586,7 @@ def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) ->
 def test_a_url_where_nobody_is_and_then_somebody() -> None:
     async def test() -> None:
         port = free_port()
-        async with talking(at(f"http://127.0.0.1:{port}/mcp")) as talk:
+        async with open_talk(server_at(f"http://127.0.0.1:{port}/mcp")) as talk:
             assert await talk.until("down") == "it cannot be reached"
             with over_http(port):
                 await talk.until("up")
@@ -611,12 +611,12 @@ def test_variables_and_headers_reach_the_server_and_nobody_else() -> None:
             {"command": list(GOOD), "env": {"MCP_TOKEN": "x-$TOKEN-${TOKEN}-$$"}, "models": ["*"]}, TOKEN=token
         )
         assert token not in repr(server)
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             assert words(await talk.call("docs__secret")) == f"x-{token}-{token}-$"
         with over_http() as url:
             there = read({"url": url, "headers": {"Authorization": "Bearer $TOKEN"}, "models": ["*"]}, TOKEN=token)
             assert token not in repr(there)
-            async with talking(there) as talk:
+            async with open_talk(there) as talk:
                 assert words(await talk.call("docs__seen")) == f"Bearer {token}"
 
     run(test)
@@ -626,7 +626,7 @@ def test_a_secret_is_not_told_with_a_failure() -> None:
     async def test() -> None:
         command = [sys.executable, "-c", "import os; raise SystemExit('bad token ' + os.environ['TOKEN'])"]
         server = read({"command": command, "env": {"TOKEN": "$T"}, "models": ["*"]}, T="geheim-0123456789")
-        async with talking(server, pace=ConnectionTiming(first_retry_delay=PATIENCE)) as talk:
+        async with open_talk(server, pace=ConnectionTiming(first_retry_delay=PATIENCE)) as talk:
             assert (await talk.until("down")).endswith("its last output: bad token …")
 
     run(test)
@@ -636,7 +636,7 @@ def test_a_program_does_not_get_the_environment_of_the_gateway(monkeypatch: pyte
     monkeypatch.setenv("MCP_TOKEN", "geheim")
 
     async def test() -> None:
-        async with talking(good()) as talk:
+        async with open_talk(good_server()) as talk:
             assert words(await talk.call("docs__secret")) == "none"
 
     run(test)
@@ -647,12 +647,14 @@ def test_a_program_does_not_get_the_environment_of_the_gateway(monkeypatch: pyte
 
 def test_a_new_configuration_starts_stops_and_keeps() -> None:
     async def test() -> None:
-        other = rogue("plain", name="other")
-        async with controlled() as (control, environ), talking(slow(environ), other) as talk:
+        other = rogue_server("plain", name="other")
+        async with serve_control() as (control, environ), open_talk(slow_server(environ), other) as talk:
             old = talk.calls()
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             _, writer, _ = await control.next()
-            talk.servers.apply_config(configured(slow(environ, tools=["slow"]), rogue("plain", name="third")))
+            talk.servers.apply_config(
+                config_with_servers(slow_server(environ, tools=["slow"]), rogue_server("plain", name="third"))
+            )
             await talk.servers.start_servers(SOMEBODY)
             assert [name for name in talk.names() if name.startswith("docs__")] == ["docs__slow"]
             assert "third__echo" in talk.names()

@@ -15,7 +15,7 @@ import pytest
 from forked_commands import start_program
 from gateway.mcp_server import PIXEL
 from gateway.npm import HERE, install_packages
-from gateway.test_mcp import at, run, talking, words
+from gateway.test_mcp import open_talk, run, server_at, words
 from toolwire.core.ir import Media
 from toolwire.gateway.features.mcp.settings import McpServer
 from waits import free_port
@@ -47,12 +47,12 @@ def everything(request: pytest.FixtureRequest, node: str) -> Iterator[McpServer]
         yield McpServer(name="docs", command=(node, EVERYTHING), models=("*",))
         return
     with over_http(node, free_port()) as url:
-        yield at(url)
+        yield server_at(url)
 
 
 def test_everything(everything: McpServer) -> None:
     async def test() -> None:
-        async with talking(everything) as talk:
+        async with open_talk(everything) as talk:
             assert words(await talk.call("docs__echo", '{"message": "grüße"}')) == "Echo: grüße"
             assert words(await talk.call("docs__get-sum", '{"a": 1, "b": 2}')) == "The sum of 1 and 2 is 3."
             picture = await talk.call("docs__get-tiny-image")
@@ -72,7 +72,7 @@ def test_a_server_that_forgot_us_is_asked_anew(node: str) -> None:
         port = free_port()
         with ExitStack() as first:
             url = first.enter_context(over_http(node, port))
-            async with talking(at(url)) as talk:
+            async with open_talk(server_at(url)) as talk:
                 assert words(await talk.call("docs__echo", '{"message": "once"}')) == "Echo: once"
                 first.close()
                 with over_http(node, port):
@@ -84,7 +84,7 @@ def test_a_server_that_forgot_us_is_asked_anew(node: str) -> None:
 def test_a_session_is_ended_with_the_gateway(node: str, capfd: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         with over_http(node, free_port()) as url:
-            async with talking(at(url)) as talk:
+            async with open_talk(server_at(url)) as talk:
                 assert talk.names()
 
     run(test)
@@ -97,7 +97,7 @@ def test_files(node: str, tmp_path: Path) -> None:
 
     async def test() -> None:
         server = McpServer(name="files", command=(node, FILES, str(folder)), models=("*",), tools=("read_*", "write_*"))
-        async with talking(server) as talk:
+        async with open_talk(server) as talk:
             assert all(name.startswith(("files__read_", "files__write_")) for name in talk.names())
             file = str(folder / "a.txt")
             written = await talk.call("files__write_file", json.dumps({"path": file, "content": "hello"}))

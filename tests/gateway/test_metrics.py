@@ -35,7 +35,7 @@ _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 _UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 
-def parsed(text: bytes) -> dict[Sample, float]:
+def parse_samples(text: bytes) -> dict[Sample, float]:
     """All samples; each must belong to the family announced above it, and stand there once."""
     found: dict[Sample, float] = {}
     announced: set[str] = set()
@@ -63,11 +63,11 @@ def parsed(text: bytes) -> dict[Sample, float]:
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return parsed(metrics.write_text()).get((name, frozenset(labels.items())))
+    return parse_samples(metrics.write_text()).get((name, frozenset(labels.items())))
 
 
 def total(metrics: Metrics, name: str) -> float:
-    return sum(value for (found, _), value in parsed(metrics.write_text()).items() if found == name)
+    return sum(value for (found, _), value in parse_samples(metrics.write_text()).items() if found == name)
 
 
 def exchange(**changes: object) -> ExchangeRecord:
@@ -188,12 +188,12 @@ def test_labels_are_escaped() -> None:
     metrics.set_cooldown(f"{name}\n", True)
     metrics.count_exchanges([exchange(model=f"{name}\n")])
     assert sample(metrics, "toolwire_provider_cooldown", provider=f"{name}\n") == 1
-    models = {value for _, labels in parsed(metrics.write_text()) for label, value in labels if label == "model"}
+    models = {value for _, labels in parse_samples(metrics.write_text()) for label, value in labels if label == "model"}
     assert models == {f"{name}\\n"}
 
 
 def models_of(metrics: Metrics) -> set[str]:
-    samples = (labels for name, labels in parsed(metrics.write_text()) if name == "toolwire_requests_total")
+    samples = (labels for name, labels in parse_samples(metrics.write_text()) if name == "toolwire_requests_total")
     return {value for labels in samples for label, value in labels if label == "model"}
 
 

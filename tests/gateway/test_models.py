@@ -300,7 +300,7 @@ provider = "second"
 """
 
 
-def merged(tmp_path: Path, offered: dict[str, list[ModelInfo]], text: str = CONFIG) -> dict[str, ModelInfo]:
+def merge_lists(tmp_path: Path, offered: dict[str, list[ModelInfo]], text: str = CONFIG) -> dict[str, ModelInfo]:
     path = tmp_path / "toolwire.toml"
     path.write_text(text)
     config = load_config(path, {})
@@ -316,7 +316,7 @@ def test_models_are_listed_under_the_names_that_reach_them(tmp_path: Path) -> No
         ModelInfo("gpt-large"),
         ModelInfo("lab-1"),
     ]
-    found = merged(tmp_path, {"first": first, "second": second})
+    found = merge_lists(tmp_path, {"first": first, "second": second})
     assert {name: model.owner for name, model in found.items()} == {
         "fast": "second",  # an alias
         "fixed": "first",  # a name in the configuration, which the provider does not list
@@ -341,7 +341,7 @@ def test_every_listed_name_leads_to_its_provider(tmp_path: Path) -> None:
     every = [
         ModelInfo(name) for name in ("a", "fast", "fixed", "loopback", "first/x", "claude-large", "gpt-1", "lab-1")
     ]
-    found = merged(tmp_path, {"first": every, "second": every})
+    found = merge_lists(tmp_path, {"first": every, "second": every})
     router = Router(load_config(tmp_path / "toolwire.toml", {}))
     for name, model in found.items():
         targets = router.route(name, None)
@@ -472,8 +472,8 @@ DEMOS = ["demo-openai-chat", "demo-openai-responses", "demo-anthropic", "demo-ge
 
 
 def test_demos_are_listed_only_without_a_real_provider(tmp_path: Path) -> None:
-    assert list(merged(tmp_path, {}, "")) == ["loopback", *DEMOS]
-    assert "demo-gemini" not in merged(tmp_path, {})
+    assert list(merge_lists(tmp_path, {}, "")) == ["loopback", *DEMOS]
+    assert "demo-gemini" not in merge_lists(tmp_path, {})
     assert Router(load_config(tmp_path / "toolwire.toml", {})).find_target("demo-gemini") is not None
 
 

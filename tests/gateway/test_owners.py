@@ -21,7 +21,7 @@ from gateway.state_clients import (
     item_texts,
     open_client,
 )
-from gateway.test_pairs import sealed
+from gateway.test_pairs import list_seals
 from waits import PATIENCE
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -203,7 +203,7 @@ def test_signatures_belong_to_a_key(
     assert not talk.refused
     chat.messages = before
     chat.turn(alice)
-    assert sealed(talk.asked[2]) == [SEALS[target]]
+    assert list_seals(talk.asked[2]) == [SEALS[target]]
 
 
 def test_the_same_response_id_for_two_clients(alice: ResponsesClient, bob: ResponsesClient, provider: Provider) -> None:

@@ -65,12 +65,12 @@ def start(provider: Provider, gateway: str, source: str, target: str, stream: bo
 # --- what the provider was sent ---------------------------------------------------------------------------------------
 
 
-def exchanged(asked: Received) -> list[tuple[str, Any, str, bool]]:
+def read_call_results(asked: Received) -> list[tuple[str, Any, str, bool]]:
     """Every call of a history with its result: name, arguments, text, and whether it is marked as failed."""
     return READERS[asked.protocol](asked.body)
 
 
-def _joined(
+def _join_results(
     calls: dict[str, tuple[str, Any]], results: list[tuple[str, str, bool]]
 ) -> list[tuple[str, Any, str, bool]]:
     assert list(calls) == [id for id, _, _ in results]
@@ -85,7 +85,7 @@ def _chat(body: Any) -> list[tuple[str, Any, str, bool]]:
     made = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
     calls = {call["id"]: (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in made}
     tools = [message for message in body["messages"] if message["role"] == "tool"]
-    return _joined(
+    return _join_results(
         calls, [(m["tool_call_id"], _text(m["content"]), "error" in _text(m["content"]).lower()) for m in tools]
     )
 
@@ -94,14 +94,16 @@ def _responses(body: Any) -> list[tuple[str, Any, str, bool]]:
     made = [item for item in body["input"] if item.get("type") == "function_call"]
     calls = {item["call_id"]: (item["name"], json.loads(item["arguments"])) for item in made}
     given = [item for item in body["input"] if item.get("type") == "function_call_output"]
-    return _joined(calls, [(i["call_id"], _text(i["output"]), "error" in _text(i["output"]).lower()) for i in given])
+    return _join_results(
+        calls, [(i["call_id"], _text(i["output"]), "error" in _text(i["output"]).lower()) for i in given]
+    )
 
 
 def _messages(body: Any) -> list[tuple[str, Any, str, bool]]:
     blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
     calls = {block["id"]: (block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"}
     given = [block for block in blocks if block["type"] == "tool_result"]
-    return _joined(
+    return _join_results(
         calls,
         [
             (b["tool_use_id"], _text(b["content"]), bool(b.get("is_error")) or "Error" in _text(b["content"]))
@@ -115,13 +117,13 @@ def _generate(body: Any) -> list[tuple[str, Any, str, bool]]:
     made = [part["functionCall"] for part in parts if "functionCall" in part]
     given = [part["functionResponse"] for part in parts if "functionResponse" in part]
     calls = {call["id"]: (call["name"], call["args"]) for call in made}
-    return _joined(calls, [(g["id"], str(g["response"]), "error" in str(g["response"]).lower()) for g in given])
+    return _join_results(calls, [(g["id"], str(g["response"]), "error" in str(g["response"]).lower()) for g in given])
 
 
 READERS = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _generate}
 
 
-def called(turn: Turn) -> list[tuple[str, Any]]:
+def list_calls(turn: Turn) -> list[tuple[str, Any]]:
     return [(call.name, call.arguments) for call in turn.calls]
 
 
@@ -133,11 +135,11 @@ def test_one_call_its_result_and_the_end(start: Start, stream: bool, target: str
         ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer(DONE), results={"Paris": Result("15 °C")}
     )
     first, last = client.run()
-    assert (first.text, called(first)) == ("Let me look.", [PARIS])
+    assert (first.text, list_calls(first)) == ("Let me look.", [PARIS])
     assert (last.text, last.calls) == (DONE, [])
     assert (first.usage, last.usage) == ((25, 12), (25, 12))
     assert [(asked.protocol, asked.stream) for asked in talk.asked] == [(target, stream)] * 2
-    ((name, arguments, text, failed),) = exchanged(talk.asked[1])
+    ((name, arguments, text, failed),) = read_call_results(talk.asked[1])
     assert (name, arguments, failed) == (*PARIS, False)
     assert "15 °C" in text
     assert "Be brief." in talk.asked[1].raw
@@ -149,10 +151,10 @@ def test_parallel_calls_keep_their_results(start: Start) -> None:
         ScriptedAnswer("", (PARIS, OSLO, TIME)), ScriptedAnswer("", (OSLO,)), ScriptedAnswer(DONE), results=results
     )
     turns = client.run()
-    assert [called(turn) for turn in turns] == [[PARIS, OSLO, TIME], [OSLO], []]
+    assert [list_calls(turn) for turn in turns] == [[PARIS, OSLO, TIME], [OSLO], []]
     ids = [call.id for turn in turns for call in turn.calls]
     assert len(set(ids)) == 4
-    told = exchanged(talk.asked[2])
+    told = read_call_results(talk.asked[2])
     assert [(name, arguments) for name, arguments, _, _ in told] == [PARIS, OSLO, TIME, OSLO]
     assert all(wanted in told[at][2] for at, wanted in enumerate(("15 °C", "3 °C", "noon", "3 °C")))
 
@@ -161,7 +163,7 @@ def test_a_failing_tool(start: Start) -> None:
     results = {"Paris": Result("no such city", failed=True), "Oslo": Result("3 °C")}
     client, talk = start(ScriptedAnswer("", (PARIS, OSLO)), ScriptedAnswer(DONE), results=results)
     assert client.run()[-1].text == DONE
-    first, second = exchanged(talk.asked[1])
+    first, second = read_call_results(talk.asked[1])
     assert "no such city" in first[2]
     assert (first[3], second[3]) == (True, False)
 
@@ -179,7 +181,7 @@ def test_an_image_in_a_result(start: Start, source: str) -> None:
     })  # fmt: skip
     assert client.run()[-1].text == DONE
     assert images(talk.asked[1]) == 1
-    told = exchanged(talk.asked[1])
+    told = read_call_results(talk.asked[1])
     assert "The plot:" in told[0][2]
     assert "3 °C" in told[1][2]
 
@@ -197,11 +199,11 @@ def test_reasoning_goes_back_to_its_maker(start: Start, source: str, target: str
     wanted = [thought, "And Rome."] if target == "openai-chat" else [SEALS[target]] * 2
     if CLIENTS[source].seals or source == target:
         for asked, count in ((talk.asked[1], 1), (talk.asked[2], 2)):
-            held = sealed(asked)
+            held = list_seals(asked)
             assert held == wanted[:count]
 
 
-def sealed(asked: Received) -> list[str]:
+def list_seals(asked: Received) -> list[str]:
     """The seals that a provider got back, in their order."""
     body = asked.body
     found: dict[str, Callable[[], list[str | None]]] = {
@@ -212,16 +214,16 @@ def sealed(asked: Received) -> list[str]:
         ],
         "gemini": lambda: [part.get("thoughtSignature") for c in body["contents"] for part in c["parts"]],
     }
-    return [standard(seal) for seal in found[asked.protocol]() if seal]
+    return [to_standard_base64(seal) for seal in found[asked.protocol]() if seal]
 
 
-def standard(text: str) -> str:
+def to_standard_base64(text: str) -> str:
     """Google's SDK writes bytes in the other alphabet of base64; they are the same bytes."""
     return text.replace("_", "/").replace("-", "+") if text not in SEALS.values() else text
 
 
 def images(asked: Received) -> int:
-    return standard(asked.raw).count(PNG)
+    return to_standard_base64(asked.raw).count(PNG)
 
 
 # --- while it streams -------------------------------------------------------------------------------------------------

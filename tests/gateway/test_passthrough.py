@@ -51,7 +51,7 @@ ODD = {
 }
 
 
-def _odd(protocol: str, model: str, stream: bool) -> bytes:
+def _odd_body(protocol: str, model: str, stream: bool) -> bytes:
     flag = ', "stream" : true' if stream and protocol != "gemini" else ""
     return (ODD[protocol] % ("", model, flag)).encode()
 
@@ -66,10 +66,10 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
     play = write_chunked(*frames(protocol)) if stream else whole_answer(protocol)
     scene = served.scene(protocol, play, model=f"alias-{provider}")
     asked = scene.model if way == "provider" else scene.name
-    sent = _odd(protocol, asked, stream)
+    sent = _odd_body(protocol, asked, stream)
     got = ask(served.port, "POST", path_of(protocol, asked, stream), sent)
     assert got.status == 200, got.data
-    assert scene.asked[0].body.decode() == _odd(protocol, scene.name, stream).decode()
+    assert scene.asked[0].body.decode() == _odd_body(protocol, scene.name, stream).decode()
     line = served.line(got.id)
     assert (line["passthrough"], line["input_tokens"], line["output_tokens"]) == (True, 25, 12)
 
@@ -80,7 +80,7 @@ def test_half_of_a_character_is_replaced_and_reported(served: Served, protocol: 
     """Agents cut texts between the halves of a surrogate pair, and providers refuse such a request."""
     play = write_chunked(*frames(protocol)) if stream else whole_answer(protocol)
     scene = served.scene(protocol, play)
-    sent = _odd(protocol, scene.model, stream).replace(b"Caf", b"\\ud83dCaf")
+    sent = _odd_body(protocol, scene.model, stream).replace(b"Caf", b"\\ud83dCaf")
     got = ask(served.port, "POST", path_of(protocol, scene.model, stream), sent)
     assert got.status == 200, got.data
     assert "\ufffdCaf" in json.dumps(json.loads(scene.asked[0].body), ensure_ascii=False)
@@ -208,7 +208,7 @@ SEARCH: dict[str, dict[str, Any]] = {
 }
 
 
-def _paused(text: str, reason: str, stream: bool) -> bytes:
+def _paused_answer(text: str, reason: str, stream: bool) -> bytes:
     body = {
         "id": "msg_1",
         "type": "message",
@@ -230,9 +230,9 @@ def _paused(text: str, reason: str, stream: bool) -> bytes:
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, stream: bool) -> None:
     plays = [
-        _paused("One, ", "pause_turn", stream),
-        _paused("two, ", "pause_turn", stream),
-        _paused("three.", "end_turn", stream),
+        _paused_answer("One, ", "pause_turn", stream),
+        _paused_answer("two, ", "pause_turn", stream),
+        _paused_answer("three.", "end_turn", stream),
     ]
     scene = served.scene("anthropic", *plays)
     got = call(served, client, scene.model, stream, **SEARCH[client])
@@ -258,7 +258,7 @@ def _ends(client: str, got: RawAnswer, stream: bool) -> int:
 
 @STREAMS
 def test_a_client_that_knows_pauses_gets_them(served: Served, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream))
+    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream))
     got = call(served, "anthropic", scene.model, stream, **SEARCH["anthropic"])
     assert b'"pause_turn"' in got.data
     assert len(scene.asked) == 1
@@ -267,7 +267,7 @@ def test_a_client_that_knows_pauses_gets_them(served: Served, stream: bool) -> N
 @STREAMS
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream), answer(500, b"{}"))
+    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream), answer(500, b"{}"))
     got = call(served, client, scene.model, stream, **SEARCH[client])
     if stream:
         assert not is_complete(client, got.frames)
@@ -278,7 +278,7 @@ def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, s
 
 @STREAMS
 def test_an_answer_that_pauses_for_ever_is_given_up(served: Served, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream))
+    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream))
     got = call(served, "openai-chat", scene.model, stream, **SEARCH["openai-chat"])
     assert b"paused" in got.data
     assert got.status == (200 if stream else 502)

@@ -22,13 +22,13 @@ def frames(data: bytes) -> list[bytes]:
     return FRAMES.findall(data)
 
 
-def grown(data: bytes, times: int = 5) -> bytes:
+def repeat_frames(data: bytes, times: int = 5) -> bytes:
     """The same with every frame that a stream may have more of sent again: then there are some in a row."""
     marks = (b"_delta", b".delta", b'"content":"', b'"text":')
     return b"".join(frame * times if any(mark in frame for mark in marks) else frame for frame in frames(data))
 
 
-def seen(name: str, pieces: list[bytes], ends: bool) -> list[object]:
+def pass_through(name: str, pieces: list[bytes], ends: bool) -> list[object]:
     passing = PassthroughStream(CODECS[name])
     out = b"".join(map(passing.feed, pieces)) + (passing.close() if ends else passing.fail(BROKEN))
     return [
@@ -45,14 +45,14 @@ def seen(name: str, pieces: list[bytes], ends: bool) -> list[object]:
 @pytest.mark.parametrize(("name", "path"), STREAMS, ids=[f"{name}/{path.stem}" for name, path in STREAMS])
 @pytest.mark.parametrize("more", [False, True], ids=["as it is", "with more of the same"])
 def test_what_is_seen_does_not_depend_on_the_pieces(name: str, path: Path, more: bool) -> None:
-    data = grown(path.read_bytes()) if more else path.read_bytes()
+    data = repeat_frames(path.read_bytes()) if more else path.read_bytes()
     every = frames(data)
     for ends, end in ((True, len(every)), (True, len(every) * 2 // 3), (False, len(every) * 2 // 3)):
         told = b"".join(every[:end])
-        expected = seen(name, [told], ends)
-        assert seen(name, every[:end], ends) == expected
-        assert seen(name, [told[at : at + 1] for at in range(len(told))], ends) == expected
-        assert seen(name, [told[at : at + 300] for at in range(0, len(told), 300)], ends) == expected
+        expected = pass_through(name, [told], ends)
+        assert pass_through(name, every[:end], ends) == expected
+        assert pass_through(name, [told[at : at + 1] for at in range(len(told))], ends) == expected
+        assert pass_through(name, [told[at : at + 300] for at in range(0, len(told), 300)], ends) == expected
 
 
 def test_there_are_streams_of_every_protocol() -> None:

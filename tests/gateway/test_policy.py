@@ -13,7 +13,7 @@ import pytest
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
 from gateway.conftest import configuration, provider_name, serve_config
 from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
-from gateway.test_pairs import MODELS, exchanged
+from gateway.test_pairs import MODELS, read_call_results
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from waits import PATIENCE
 
@@ -105,7 +105,7 @@ def test_the_model_sees_one_tool_and_the_client_the_other(start: Start, target: 
     first, last = client.run()
     assert [(call.name, call.arguments) for call in first.calls] == [("get_weather", {"city": "Paris"})]
     assert last.text == DONE
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[1])] == [
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[1])] == [
         ("weather_of", {"town": "Paris"})
     ]
     for asked in talk.asked:
@@ -122,7 +122,7 @@ def test_a_dropped_tool_that_is_called_is_told_to_the_model_alone(start: Start) 
     client, talk = start(ScriptedAnswer(calls=(("get_time", {"city": "Rome"}),)), ScriptedAnswer(DONE))
     turn = client.turn()
     assert (turn.text, turn.calls) == (DONE, [])
-    [(name, _, told, _)] = exchanged(talk.asked[1])
+    [(name, _, told, _)] = read_call_results(talk.asked[1])
     assert name == "get_time"
     assert "The tool `get_time` is not available. There is no `get_time`: look at the sky." in told
     assert not talk.refused
@@ -173,7 +173,7 @@ def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start)
     )
     [call] = client.turn().calls
     assert (call.name, call.arguments) == ("roll", {"city": "Paris"})
-    [(name, arguments, told, _)] = exchanged(talk.asked[1])
+    [(name, arguments, told, _)] = read_call_results(talk.asked[1])
     assert (name, arguments) == ("roll", {"town": "Paris"})
     assert "`city` is missing" in told
     assert not talk.refused
@@ -208,7 +208,7 @@ def test_a_session_moves_to_where_a_rule_holds_and_away_again(
     turns = client.run([MODELS["anthropic"], MODELS["gemini"], MODELS["anthropic"]])
     assert [(call.name, call.arguments) for turn in turns for call in turn.calls] == [here] * 3
     assert turns[-1].text == DONE
-    told = [[(name, arguments) for name, arguments, _, _ in exchanged(asked)] for asked in talk.asked]
+    told = [[(name, arguments) for name, arguments, _, _ in read_call_results(asked)] for asked in talk.asked]
     assert told == [[], [there], [here] * 2, [there] * 3]
     assert not talk.refused
 
@@ -216,7 +216,7 @@ def test_a_session_moves_to_where_a_rule_holds_and_away_again(
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def posted(base: str, body: dict[str, Any] | str, **headers: str) -> tuple[int, Any]:
+def post_body(base: str, body: dict[str, Any] | str, **headers: str) -> tuple[int, Any]:
     parts = urlsplit(base)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
     try:
@@ -232,15 +232,15 @@ def posted(base: str, body: dict[str, Any] | str, **headers: str) -> tuple[int, 
         connection.close()
 
 
-def weather(name: str) -> dict[str, Any]:
+def weather_tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
 
 
 @pytest.mark.parametrize(("agent", "sent"), [("codex_cli_rs/0.64.0", False), ("claude-cli/2.1.0", None)])
 def test_a_rule_for_one_agent_holds_for_no_other(provider: Provider, ruled: str, agent: str, sent: bool | None) -> None:
     talk = provider.script(ScriptedAnswer(DONE))
-    body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "tools": [weather("other")]}
-    status, _ = posted(ruled, body, **{"user-agent": agent})
+    body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "tools": [weather_tool("other")]}
+    status, _ = post_body(ruled, body, **{"user-agent": agent})
     assert status == 200
     assert talk.asked[0].body.get("parallel_tool_calls") is sent
 
@@ -250,7 +250,7 @@ def test_where_no_rule_says_anything_the_body_is_the_same_with_stable_bytes(prov
     text = (
         f'{{"model" : "chat/gpt-4.1",  "messages":[{{"role":"user","content":"{talk.mark}"}}], "temperature" : 0.50}}'
     )
-    status, _ = posted(ruled, text)
+    status, _ = post_body(ruled, text)
     assert status == 200
     tail = '"messages":[{"role":"user","content":"' + talk.mark + '"}],"temperature":0.50}'
     assert talk.asked[0].raw.split(",", 1)[1] == tail
@@ -269,13 +269,13 @@ def test_a_demand_that_the_model_cannot_be_given_follows_the_rule(
     body: dict[str, Any] = {
         "model": f"{provider_name('anthropic')}/{model}",
         "messages": [{"role": "user", "content": talk.mark}],
-        "tools": [weather("w")],
+        "tools": [weather_tool("w")],
         "tool_choice": "required",
     }
     if effort:
         body["reasoning_effort"] = effort
     with serve_config(file) as base:
-        status, answer = posted(base, body)
+        status, answer = post_body(base, body)
     if choice == "refuse":
         assert status == 400
         assert "the rule `mine` refuses such a choice" in answer["error"]["message"]
@@ -325,13 +325,13 @@ def test_where_a_demand_and_thinking_exclude_each_other(
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": talk.mark}],
-        "tools": [weather("w")],
+        "tools": [weather_tool("w")],
         "tool_choice": {"type": "function", "function": {"name": "w"}},
     }
     if effort:
         body["reasoning_effort"] = effort
     with serve_config(file) as base:
-        status, answer = posted(base, body)
+        status, answer = post_body(base, body)
     if choice == "refuse" and not can:
         assert (status, talk.asked) == (400, [])
         assert "cannot be forced to call a tool while it thinks" in answer["error"]["message"]

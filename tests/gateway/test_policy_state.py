@@ -30,7 +30,7 @@ from gateway.state_clients import (
     open_client,
     store_url,
 )
-from gateway.test_pairs import exchanged
+from gateway.test_pairs import read_call_results
 from toolwire_conformance.peers.peer import encode_json
 from waits import poll
 
@@ -98,7 +98,7 @@ def sent_calls(asked: Received) -> list[tuple[str, Any]]:
     """The calls in the history that a provider was sent."""
     if isinstance(asked.body.get("input"), str):
         return []
-    return [(name, arguments) for name, arguments, _, _ in exchanged(asked)]
+    return [(name, arguments) for name, arguments, _, _ in read_call_results(asked)]
 
 
 def response_calls(response: Any) -> list[tuple[str, Any]]:

@@ -68,7 +68,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
 
 
-def asked(gateway: str, agent: Agent, product: str, stream: bool) -> list[Call]:
+def request_calls(gateway: str, agent: Agent, product: str, stream: bool) -> list[Call]:
     """The calls that the client gets for its words."""
     place = find_codec(agent.protocol)
     properties = {name: {"type": kind} for name, kind in agent.parameters.items()}
@@ -91,12 +91,12 @@ def asked(gateway: str, agent: Agent, product: str, stream: bool) -> list[Call]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.protocol)
 def test_an_agent_runs_its_own_tool_for_a_model_that_knows_another(gateway: str, agent: Agent, stream: bool) -> None:
-    [call] = asked(gateway, agent, agent.product, stream)
+    [call] = request_calls(gateway, agent, agent.product, stream)
     assert (call.name, decode(call.arguments)) == (agent.own, agent.got)
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.protocol)
 def test_other_clients_are_left_alone(gateway: str, agent: Agent) -> None:
     """The model knows the tool by its own name, and so cannot follow these words."""
-    for call in asked(gateway, agent, "curl/8", stream=False):
+    for call in request_calls(gateway, agent, "curl/8", stream=False):
         assert decode(call.arguments) != agent.got

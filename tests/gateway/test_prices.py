@@ -141,7 +141,7 @@ def test_the_source_and_what_has_no_price_are_told(config: Config) -> None:
     assert (written.source, written.unpriced) == ("file", ("search",))
 
 
-def moment(text: str) -> float:
+def parse_moment(text: str) -> float:
     return datetime.fromisoformat(f"{text}+00:00").timestamp()
 
 
@@ -162,7 +162,7 @@ DATES = {
 def test_a_price_depends_on_the_time_and_the_service_tier(
     config: Config, name: str, at: str, tier: str, price: str
 ) -> None:
-    cost = ask_price(config, name, Usage(MILLION, 0, service_tier=tier), moment(at))
+    cost = ask_price(config, name, Usage(MILLION, 0, service_tier=tier), parse_moment(at))
     assert cost is not None
     assert cost.total == Decimal(price)
 

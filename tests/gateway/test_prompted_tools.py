@@ -30,7 +30,7 @@ PROMPTED: dict[str, Object] = {
 }
 
 
-def answered(protocol: str, text: str) -> Object:
+def text_answer(protocol: str, text: str) -> Object:
     message = {"type": "message", "role": "assistant", "status": "completed", "id": "msg_1"}
     bodies: dict[str, Object] = {
         "openai-chat": {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]},
@@ -76,7 +76,7 @@ def client(protocol: str, stream: bool, **more: object) -> Object:
     return {"protocol": protocol, "stream": stream, "request": request | more}
 
 
-def refused(protocol: str, words: str) -> Object:
+def refusal_exchange(protocol: str, words: str) -> Object:
     kind = "INVALID_ARGUMENT" if protocol == "gemini" else "invalid_request_error"
     return {"expect": NATIVE, "status": 400, "body": refusal(protocol, 400, kind, None, words)}
 
@@ -116,9 +116,11 @@ pairs = pytest.mark.parametrize(("source", "target"), [(one, two) for one in SEE
 def test_after_a_refusal_the_tools_are_in_the_prompt(
     source: str, target: str, stream: bool, through: HttpTransport
 ) -> None:
-    prompted = {"expect": PROMPTED[target], "body": answered(target, CALL)}
+    prompted = {"expect": PROMPTED[target], "body": text_answer(target, CALL)}
     sees = {"body": SEES[source]}
-    assert differences(client(source, stream), target, [refused(target, OLLAMA), prompted], sees, through) == []
+    assert (
+        differences(client(source, stream), target, [refusal_exchange(target, OLLAMA), prompted], sees, through) == []
+    )
     assert differences(client(source, stream), target, [prompted], sees, through) == []  # it is known from then on
 
 
@@ -126,58 +128,60 @@ def test_after_a_refusal_the_tools_are_in_the_prompt(
 @streamed
 @pairs
 def test_a_provider_without_tools(source: str, target: str, stream: bool, through: HttpTransport) -> None:
-    prompted = {"expect": PROMPTED[target], "body": answered(target, CALL)}
+    prompted = {"expect": PROMPTED[target], "body": text_answer(target, CALL)}
     assert differences(client(source, stream), target, [prompted], {"body": SEES[source]}, through) == []
 
 
 @pytest.mark.parametrize("through", ["native"], indirect=True)
 def test_a_provider_with_native_tools_only(through: HttpTransport) -> None:
     sees = {"status": 400, "body": {"error": {"message": {"$contains": VLLM}}}}
-    found = differences(client("anthropic", False), "openai-chat", [refused("openai-chat", VLLM)], sees, through)
+    found = differences(
+        client("anthropic", False), "openai-chat", [refusal_exchange("openai-chat", VLLM)], sees, through
+    )
     assert found == []
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("native", NATIVE), ("prompted", PROMPTED["openai-chat"])])
 def test_a_model_of_its_own_mode(mode: str, expected: Object, through: HttpTransport) -> None:
-    exchange = {"expect": expected, "body": answered("openai-chat", "Hello.")}
+    exchange = {"expect": expected, "body": text_answer("openai-chat", "Hello.")}
     asked = client("anthropic", False, model=f"{mode}-chat")
     assert differences(asked, "openai-chat", [exchange], {"status": 200}, through) == []
 
 
 def test_not_a_third_time(through: HttpTransport) -> None:
-    again = refused("openai-chat", VLLM) | {"expect": PROMPTED["openai-chat"]}
-    exchanges = [refused("openai-chat", VLLM), again]
+    again = refusal_exchange("openai-chat", VLLM) | {"expect": PROMPTED["openai-chat"]}
+    exchanges = [refusal_exchange("openai-chat", VLLM), again]
     assert differences(client("anthropic", False), "openai-chat", exchanges, {"status": 400}, through) == []
 
 
 def test_other_errors_are_told_at_once(through: HttpTransport) -> None:
-    exchanges = [refused("openai-chat", "tools.0.name is too long")]
+    exchanges = [refusal_exchange("openai-chat", "tools.0.name is too long")]
     assert differences(client("anthropic", False), "openai-chat", exchanges, {"status": 400}, through) == []
 
 
 def test_the_refusal_of_one_model_is_not_that_of_another(through: HttpTransport) -> None:
-    prompted = {"expect": PROMPTED["openai-chat"], "body": answered("openai-chat", CALL)}
-    exchanges = [refused("openai-chat", OLLAMA), prompted]
+    prompted = {"expect": PROMPTED["openai-chat"], "body": text_answer("openai-chat", CALL)}
+    exchanges = [refusal_exchange("openai-chat", OLLAMA), prompted]
     assert differences(client("openai-chat", False), "openai-chat", exchanges, {"status": 200}, through) == []
-    native = {"expect": NATIVE, "body": answered("openai-chat", "Hello.")}
+    native = {"expect": NATIVE, "body": text_answer("openai-chat", "Hello.")}
     other = client("openai-chat", False, model="another-model")
     assert differences(other, "openai-chat", [native], {"status": 200}, through) == []
 
 
 def test_a_request_without_tools_passes_through(through: HttpTransport) -> None:
-    prompted = {"expect": PROMPTED["openai-chat"], "body": answered("openai-chat", CALL)}
-    exchanges = [refused("openai-chat", OLLAMA), prompted]
+    prompted = {"expect": PROMPTED["openai-chat"], "body": text_answer("openai-chat", CALL)}
+    exchanges = [refusal_exchange("openai-chat", OLLAMA), prompted]
     assert differences(client("openai-chat", False), "openai-chat", exchanges, {"status": 200}, through) == []
     plain = client("openai-chat", False)
     del plain["request"]["tools"]
     expected = {"messages": {"$is": plain["request"]["messages"]}, "stop": "$absent"}
-    exchange = {"expect": expected, "body": answered("openai-chat", CALL)}
+    exchange = {"expect": expected, "body": text_answer("openai-chat", CALL)}
     sees = {"body": {"choices": [{"message": {"content": CALL}}]}}
     assert differences(plain, "openai-chat", [exchange], sees, through) == []
 
 
 def test_the_losses_say_so(through: HttpTransport) -> None:
-    prompted = {"expect": PROMPTED["openai-chat"], "body": answered("openai-chat", CALL)}
+    prompted = {"expect": PROMPTED["openai-chat"], "body": text_answer("openai-chat", CALL)}
     sees = {"headers": {"x-toolwire-losses": {"$contains": "tools-prompted"}}}
-    exchanges = [refused("openai-chat", OLLAMA), prompted]
+    exchanges = [refusal_exchange("openai-chat", OLLAMA), prompted]
     assert differences(client("openai-chat", False), "openai-chat", exchanges, sees, through) == []

@@ -21,7 +21,7 @@ from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Script,
 from gateway.raw_exchange import RawAnswer, RawConnection, ask, is_complete, path_of, request_of, text_of
 from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas
 from gateway.state_clients import FUNCTIONS, REASONING_MODELS
-from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
+from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, list_seals
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
@@ -72,7 +72,7 @@ def holds() -> Iterator[list[Hold]]:
         hold.close()
 
 
-def held(holds: list[Hold], says: ScriptedAnswer, after: int = 0) -> Step:
+def hold_answer(holds: list[Hold], says: ScriptedAnswer, after: int = 0) -> Step:
     """An answer that stops after so many frames until it is let go."""
     holds.append(Hold())
     return Step(says, hold=holds[-1], after=after)
@@ -148,7 +148,7 @@ def test_a_session_has_each_turn_elsewhere(
     assert set(gateways.list_servers(SIZE)) == gateways.names
     assert [asked.protocol for asked in talk.asked] == [target] * 3
     wanted = [SEALS[target] or thought for thought in THOUGHTS]
-    assert [sealed(asked) for asked in talk.asked] == [wanted[:count] for count in range(3)]
+    assert [list_seals(asked) for asked in talk.asked] == [wanted[:count] for count in range(3)]
     for before, behind in zip(talk.asked, talk.asked[1:], strict=False):
         assert_grown(before, behind)
 
@@ -160,13 +160,13 @@ BREAKPOINT = re.compile(r',"cache_control":\{"type":"ephemeral"\}')
 
 def assert_grown(before: Received, behind: Received) -> None:
     """The later request has all that the one before had, byte for byte, and goes on from there."""
-    (head, history, tail), (later_head, longer, later_tail) = parted(before), parted(behind)
+    (head, history, tail), (later_head, longer, later_tail) = split_body(before), split_body(behind)
     assert (head, tail) == (later_head, later_tail)
     assert len(longer) > len(history)
     assert longer.startswith(history)
 
 
-def parted(asked: Received) -> tuple[str, str, str]:
+def split_body(asked: Received) -> tuple[str, str, str]:
     """A body as it came: what stands before the history, the history without its end, and what stands behind."""
     raw = BREAKPOINT.sub("", asked.raw)
     opening = re.search(rf'"{HISTORY[asked.protocol]}": ?(?=\[)', raw)
@@ -187,7 +187,7 @@ def test_the_provider_sees_the_same_bytes_from_each(
     SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], False, task).run()
     again = gateways.ours.passed[-1].request
     assert [member.resend_request(again) for member in gateways.members] == [200] * SIZE
-    assert [sealed(asked) for asked in talk.asked[1:]] == [[SEALS[target] or THOUGHTS[0]]] * (SIZE + 1)
+    assert [list_seals(asked) for asked in talk.asked[1:]] == [[SEALS[target] or THOUGHTS[0]]] * (SIZE + 1)
     assert {asked.raw for asked in talk.asked[1:]} == {talk.asked[1].raw}
 
 
@@ -233,9 +233,11 @@ class Stream:
         return RawAnswer(200, {}, self.begun + data, whole)
 
 
-def opened(gateways: Replicas, provider: Provider, holds: list[Hold], source: str) -> Stream:
+def open_stream(gateways: Replicas, provider: Provider, holds: list[Hold], source: str) -> Stream:
     talk = provider.script(
-        ScriptedAnswer("First."), held(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]), ScriptedAnswer("Again.")
+        ScriptedAnswer("First."),
+        hold_answer(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]),
+        ScriptedAnswer("Again."),
     )
     stream = Stream(source, talk, holds[-1], {"store": True} if source == "openai-responses" else {})
     got = ask(gateways.balancer.port, "POST", path_of(source, MODEL, False), stream.body(False))
@@ -247,7 +249,7 @@ def opened(gateways: Replicas, provider: Provider, holds: list[Hold], source: st
 
 def test_one_is_killed_in_mid_stream(balanced: Replicas, provider: Provider, holds: list[Hold]) -> None:
     """Its clients see that; those of the others go on, and all sessions do."""
-    streams = [opened(balanced, provider, holds, source) for source in CLIENTS for _ in range(SIZE)]
+    streams = [open_stream(balanced, provider, holds, source) for source in CLIENTS for _ in range(SIZE)]
     for stream in streams:
         stream.start(balanced)
     victim = balanced.members[0]
@@ -301,7 +303,7 @@ class Background:
 
 
 def in_background(gateways: Replicas, provider: Provider, holds: list[Hold]) -> Background:
-    talk = provider.script(held(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]))
+    talk = provider.script(hold_answer(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]))
     body = {"model": MODEL, "input": f"Hi {talk.mark}", "background": True}
     got = ask(gateways.balancer.port, "POST", "/v1/responses", encode_json(body).encode())
     assert got.json()["status"] in ("queued", "in_progress")
@@ -384,8 +386,8 @@ class Worker:
         self._thread.join()
 
 
-def started(gateways: Replicas, provider: Provider, holds: list[Hold]) -> Stream:
-    stream = opened(gateways, provider, holds, "openai-responses")
+def start_stream(gateways: Replicas, provider: Provider, holds: list[Hold]) -> Stream:
+    stream = open_stream(gateways, provider, holds, "openai-responses")
     stream.start(gateways)
     return stream
 
@@ -397,9 +399,9 @@ def test_all_are_replaced_in_turn_and_nobody_notices(balanced: Replicas, provide
     kept: list[tuple[str, str]] = []
     try:
         for old in tuple(balanced.members):
-            streams = [started(balanced, provider, holds)]
+            streams = [start_stream(balanced, provider, holds)]
             while streams[-1].member is not old:
-                streams.append(started(balanced, provider, holds))
+                streams.append(start_stream(balanced, provider, holds))
             balanced.drain(old)
             old.process.wait_until_refusing()
             kept += [told.get(timeout=PATIENCE) for _ in range(told.qsize() + 9)]

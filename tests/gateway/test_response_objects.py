@@ -79,7 +79,7 @@ def user(text: str, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}], **more}
 
 
-def said(text: str, id: str = "msg_1") -> dict[str, Any]:
+def message_item(text: str, id: str = "msg_1") -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
     return {"id": id, "type": "message", "status": "completed", "role": "assistant", "content": content}
 
@@ -269,11 +269,11 @@ def test_every_turn_repeats_the_same_prefix() -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}]
     turns: list[tuple[Any, list[dict[str, Any]]]] = [
         ("hi", [stray, {**CALL, "created_by": "x", "caller": None}]),
-        ([RESULT, {"role": "user", "content": "and?"}], [said("done", "msg_2")]),
+        ([RESULT, {"role": "user", "content": "and?"}], [message_item("done", "msg_2")]),
         (
             [
                 user("more", id=None, status=None),
-                {**said("x", "msg_7"), "phase": None},
+                {**message_item("x", "msg_7"), "phase": None},
                 {"role": "user", "content": ""},
             ],
             [],
@@ -296,19 +296,21 @@ def test_only_state_keys_are_removed() -> None:
     got = expand_request(body, [], {})
     assert got == {"model": "m", "input": [user("x")], "store": True, "metadata": {"a": "b"}}
     assert body["input"] == "x"
-    assert expand_request({"previous_response_id": "r"}, [said("a")], {}) == {"input": [said("a")]}
+    assert expand_request({"previous_response_id": "r"}, [message_item("a")], {}) == {"input": [message_item("a")]}
 
 
 def test_references_are_replaced_once() -> None:
     body = {"input": [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_2"}, {"id": "msg_2"}, {"id": "msg_9"}]}
-    got = expand_request(body, [said("a", "msg_1")], {"msg_1": said("a", "msg_1"), "msg_2": said("b", "msg_2")})
-    assert got["input"] == [said("a", "msg_1"), said("b", "msg_2"), {"id": "msg_9"}]
+    got = expand_request(
+        body, [message_item("a", "msg_1")], {"msg_1": message_item("a", "msg_1"), "msg_2": message_item("b", "msg_2")}
+    )
+    assert got["input"] == [message_item("a", "msg_1"), message_item("b", "msg_2"), {"id": "msg_9"}]
 
 
 def test_a_stored_reference_is_replaced() -> None:
-    kept = [{"type": "item_reference", "id": "msg_2"}, said("a", "msg_1")]
-    got = expand_request({"input": "x"}, kept, {"msg_2": said("b", "msg_2")})
-    assert got["input"] == [said("b", "msg_2"), said("a", "msg_1"), user("x")]
+    kept = [{"type": "item_reference", "id": "msg_2"}, message_item("a", "msg_1")]
+    got = expand_request({"input": "x"}, kept, {"msg_2": message_item("b", "msg_2")})
+    assert got["input"] == [message_item("b", "msg_2"), message_item("a", "msg_1"), user("x")]
 
 
 def test_compaction_replaces_the_history_before_it() -> None:
@@ -316,20 +318,24 @@ def test_compaction_replaces_the_history_before_it() -> None:
     tools = {"type": "additional_tools", "role": "developer", "tools": []}
     seal = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
     older = {"type": "compaction", "id": "cmp_0", "encrypted_content": "d"}
-    history = [user("a"), older, said("b"), CALL, RESULT, later, tools, user("c"), seal, said("d")]
+    history = [user("a"), older, message_item("b"), CALL, RESULT, later, tools, user("c"), seal, message_item("d")]
     late = {**RESULT, "call_id": "late"}
     got = expand_request({"input": [late]}, history, {})
-    assert got["input"] == [user("a"), later, tools, user("c"), seal, said("d"), late]
+    assert got["input"] == [user("a"), later, tools, user("c"), seal, message_item("d"), late]
     window = [user("a"), user("b"), seal]
-    assert expand_request({"input": [*window, said("x"), seal]}, [], {})["input"] == [*window, said("x"), seal]
+    assert expand_request({"input": [*window, message_item("x"), seal]}, [], {})["input"] == [
+        *window,
+        message_item("x"),
+        seal,
+    ]
 
 
 def test_response_only_keys_are_removed() -> None:
-    parsed = {**said("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": [], "parsed": {}}]}
+    parsed = {**message_item("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": [], "parsed": {}}]}
     call = {**CALL, "parsed_arguments": {}, "async": True, "async_": True}
     got = expand_request({"input": [parsed, call]}, [], {})["input"]
     assert got == [
-        {**said("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": []}]},
+        {**message_item("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": []}]},
         {**CALL, "async": True},
     ]
 
@@ -612,19 +618,22 @@ def test_names_of_the_last_event_in_a_text_hold_nothing_back() -> None:
 
 
 def test_items_missing_in_the_last_event_are_added() -> None:
-    done = {"type": "response.output_item.done", "output_index": 0, "item": said("response.failed")}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": message_item("response.failed")}
     for response in ({"id": "resp_1"}, {"id": "resp_1", "output": []}, {"id": "resp_1", "output": None}):
         end = {"type": "response.completed", "response": response}
         data = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in (done, end))
         out, whole = run_tap(data, [], {}, {})
         assert out == data
-        assert whole == {**response, "status": "completed", "output": [said("response.failed")]}
+        assert whole == {**response, "status": "completed", "output": [message_item("response.failed")]}
 
 
 # --- summaries --------------------------------------------------------------------------------------------------------
 
 TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}]
-ANSWER = {"output": [CALL, said("What "), said(" "), said("was done.")], "usage": {"input_tokens": 5}}
+ANSWER = {
+    "output": [CALL, message_item("What "), message_item(" "), message_item("was done.")],
+    "usage": {"input_tokens": 5},
+}
 
 
 def test_the_request_for_a_summary_keeps_the_cached_prefix() -> None:
@@ -647,15 +656,17 @@ def test_the_request_for_a_summary_keeps_the_cached_prefix() -> None:
     assert "tool_choice" not in write_summary_request({"model": "m"}, items)
 
 
-def compacted() -> dict[str, Any]:
-    items = read_items_to_store({"input": [user("a"), said("b"), CALL, RESULT, {"role": "user", "content": "c"}]}, "s")
+def compact_response() -> dict[str, Any]:
+    items = read_items_to_store(
+        {"input": [user("a"), message_item("b"), CALL, RESULT, {"role": "user", "content": "c"}]}, "s"
+    )
     got = write_compact_response({**ANSWER, "usage": None}, items, "seed", 9)
     assert isinstance(got, dict)
     return got
 
 
 def test_compact_response() -> None:
-    got = compacted()
+    got = compact_response()
     told = CompactedResponse.model_validate({**got, "output": got["output"][2:]})
     assert (told.object, told.created_at, told.usage.total_tokens) == ("response.compaction", 9, 0)
     sample = json.loads((SAMPLES / "compact.json").read_text())
@@ -680,7 +691,7 @@ def test_summary_response() -> None:
     ]
 
 
-@pytest.mark.parametrize("output", [[], [CALL], [said("  ")], None])
+@pytest.mark.parametrize("output", [[], [CALL], [message_item("  ")], None])
 def test_no_summary_is_a_failure(output: Any) -> None:
     for got in (
         write_summary_response({}, {"output": output}, "s", 9),
@@ -692,7 +703,7 @@ def test_no_summary_is_a_failure(output: Any) -> None:
 
 @pytest.mark.parametrize("target", NAMES)
 def test_the_gateway_s_summary_becomes_text(target: str) -> None:
-    body = {"model": "gpt-6", "input": [*compacted()["output"], {"role": "user", "content": "go on"}]}
+    body = {"model": "gpt-6", "input": [*compact_response()["output"], {"role": "user", "content": "go on"}]}
     got = translate(body, "request", source=NAME, target=target)
     text = got.body.decode()
     assert "was done." in text

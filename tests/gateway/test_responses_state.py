@@ -345,7 +345,7 @@ def test_a_provider_without_sequence_numbers(tmp_path: Path) -> None:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def fixed(text: str, number: int) -> bytes:
+def answer_with_fixed_ids(text: str, number: int) -> bytes:
     """A response of a server that gives its items the same ids in every response."""
     body = body_of("openai-responses", ScriptedAnswer(text)) | {"id": f"resp_fixed{number}"}
     body["output"] = [{**item, "id": "msg_1"} for item in body["output"]]
@@ -354,7 +354,9 @@ def fixed(text: str, number: int) -> bytes:
 
 def test_a_provider_that_repeats_item_ids(tmp_path: Path) -> None:
     with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served, open_client(served.url) as client:
-        scene = served.scene("openai-responses", *(fixed(f"Answer {number}.", number) for number in range(4)))
+        scene = served.scene(
+            "openai-responses", *(answer_with_fixed_ids(f"Answer {number}.", number) for number in range(4))
+        )
         room, other = (client.sdk.conversations.create().id for _ in range(2))
         for conversation in (room, other, room):
             client.turn(scene.model, "Next?", conversation=conversation)

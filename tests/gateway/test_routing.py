@@ -75,7 +75,7 @@ def router(config: Config) -> Router:
     return Router(config)
 
 
-def shown(found: Any) -> list[str]:
+def list_targets(found: Any) -> list[str]:
     assert isinstance(found, tuple), found
     return [f"{target.provider.name}:{target.model}" for target in found]
 
@@ -100,7 +100,7 @@ def shown(found: Any) -> list[str]:
     ],
 )
 def test_a_name_finds_its_targets(router: Router, asked: str, targets: list[str]) -> None:
-    assert shown(router.route(asked, None)) == targets
+    assert list_targets(router.route(asked, None)) == targets
 
 
 def test_a_rule_says_how_to_ask(router: Router) -> None:
@@ -116,7 +116,7 @@ def test_a_fallback_that_names_a_provider_is_not_caught_by_a_pattern(tmp_path: P
     file = tmp_path / "toolwire.toml"
     file.write_text('[models."*"]\nprovider = "loopback"\nmodel = "loopback"\nfallbacks = ["anthropic/claude-x"]')
     router = Router(load_config(file, {"ANTHROPIC_API_KEY": "k"}))
-    assert shown(router.route("anthropic/claude-y", None)) == ["loopback:loopback", "anthropic:claude-x"]
+    assert list_targets(router.route("anthropic/claude-y", None)) == ["loopback:loopback", "anthropic:claude-x"]
 
 
 def test_routes_are_remembered_within_bounds(router: Router) -> None:
@@ -124,7 +124,7 @@ def test_routes_are_remembered_within_bounds(router: Router) -> None:
     for number in range(MAX_CACHED_ROUTES + 5):
         router.route(f"unknown-{number}", None)
     assert len(router._route_cache) <= MAX_CACHED_ROUTES
-    assert shown(router.route("fast", None)) == ["lab:tiny"]
+    assert list_targets(router.route("fast", None)) == ["lab:tiny"]
 
 
 def test_an_unknown_model_is_told_what_there_is(router: Router) -> None:
@@ -152,8 +152,8 @@ def test_the_list_in_the_message_ends_somewhere(config: Config) -> None:
 
 def test_a_key_limits_what_may_be_asked_for(router: Router) -> None:
     key = ClientKey(name="ci", sha256="", models=("claude-haiku-*", "fast"))
-    assert shown(router.route("fast", key)) == ["lab:tiny"]
-    assert shown(router.route("models/fast", key)) == ["lab:tiny"]
+    assert list_targets(router.route("fast", key)) == ["lab:tiny"]
+    assert list_targets(router.route("models/fast", key)) == ["lab:tiny"]
     found = router.route("claude-opus-4", key)
     assert isinstance(found, Failure)
     assert found.kind == "permission"
@@ -240,11 +240,11 @@ def test_a_speaker_for_what_only_passes_through(router: Router, tmp_path: Path) 
 # --- rooms ---
 
 
-def spoken(*protocols: str, quirks: tuple[str, ...] = ()) -> Provider:
+def provider_with_protocols(*protocols: str, quirks: tuple[str, ...] = ()) -> Provider:
     return Provider(name="p", protocols=protocols, quirks=quirks)
 
 
-def never() -> bool:
+def fail_when_called() -> bool:
     raise AssertionError("nobody needs to know")
 
 
@@ -253,30 +253,30 @@ def with_tools() -> bool:
 
 
 def test_the_clients_own_protocol_is_preferred() -> None:
-    target = Target(spoken("openai-chat", "anthropic"), "m")
-    assert choose_codec(target, find_codec("anthropic"), never) is find_codec("anthropic")
-    assert choose_codec(target, find_codec("gemini"), never) is find_codec("openai-chat")
+    target = Target(provider_with_protocols("openai-chat", "anthropic"), "m")
+    assert choose_codec(target, find_codec("anthropic"), fail_when_called) is find_codec("anthropic")
+    assert choose_codec(target, find_codec("gemini"), fail_when_called) is find_codec("openai-chat")
 
 
 def test_a_pin_wins() -> None:
-    target = Target(spoken("openai-chat", "anthropic"), "m", "openai-chat")
-    assert choose_codec(target, find_codec("anthropic"), never) is find_codec("openai-chat")
+    target = Target(provider_with_protocols("openai-chat", "anthropic"), "m", "openai-chat")
+    assert choose_codec(target, find_codec("anthropic"), fail_when_called) is find_codec("openai-chat")
 
 
 def test_a_room_that_does_not_take_the_model_is_passed_over() -> None:
     client = replace(find_codec("openai-chat"), supports_model=lambda model, tools: not (model == "new" and tools))
-    provider = spoken("openai-responses", "openai-chat")
+    provider = provider_with_protocols("openai-responses", "openai-chat")
     assert choose_codec(Target(provider, "new"), client, with_tools) is find_codec("openai-responses")
-    assert choose_codec(Target(provider, "old"), client, never) is find_codec("openai-chat")
+    assert choose_codec(Target(provider, "old"), client, fail_when_called) is find_codec("openai-chat")
     assert choose_codec(Target(provider, "new"), client, lambda: False) is find_codec("openai-chat")
 
 
 def test_newer_models_take_tools_on_responses_only() -> None:
-    target = Target(spoken("openai-responses", "openai-chat"), "gpt-5.5")
+    target = Target(provider_with_protocols("openai-responses", "openai-chat"), "gpt-5.5")
     takes = find_codec("openai-chat").supports_model("gpt-5.5", True)
     expected = "openai-chat" if takes else "openai-responses"
     assert choose_codec(target, find_codec("openai-chat"), with_tools).name == expected
-    alone = Target(spoken("openai-chat"), "gpt-5.5")
+    alone = Target(provider_with_protocols("openai-chat"), "gpt-5.5")
     assert choose_codec(alone, find_codec("openai-chat"), with_tools) is find_codec("openai-chat")
 
 
@@ -293,14 +293,14 @@ def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_doe
     for _ in range(2):  # found, and remembered
         assert state.choose_upstream(client, newer, False, with_tools).codec is find_codec("openai-responses")
         assert state.choose_upstream(client, newer, False, lambda: False).codec is client
-        assert state.choose_upstream(client, older, False, never).codec is client
-    line = state.choose_upstream(client, older, True, never)
+        assert state.choose_upstream(client, older, False, fail_when_called).codec is client
+    line = state.choose_upstream(client, older, True, fail_when_called)
     assert line is state.upstream_for(older, client, True)
     assert (line.options.model, line.options.stream, line.needs_credential_check) == ("gpt-4o", True, False)
 
 
 def test_quirks_make_another_room_once() -> None:
-    bent = choose_codec(Target(spoken("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), find_codec("openai-chat"), with_tools)  # fmt: skip
+    bent = choose_codec(Target(provider_with_protocols("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), find_codec("openai-chat"), with_tools)  # fmt: skip
     assert bent is not find_codec("openai-chat")
     assert bent is codec_with_quirks("openai-chat", ("nine-letter-ids", "max-tokens-key"))
     assert bent.constraints.max_call_id_length == 9
@@ -366,20 +366,20 @@ def over(tmp_path: Path) -> Any:
 )
 def test_a_route_leads_where_its_model_leads(model: str, wanted: list[str], over: Any) -> None:
     routes = Router(over(**{"new": model, "pattern-*": model}))
-    assert shown(routes.route("new", None)) == wanted
-    assert shown(routes.route("pattern-1", None)) == wanted
+    assert list_targets(routes.route("new", None)) == wanted
+    assert list_targets(routes.route("pattern-1", None)) == wanted
 
 
 def test_a_route_stands_over_the_file_and_follows_it_no_further_than_the_file(over: Any) -> None:
     routes = Router(over(**{"fast": "house-7", "slow": "fast", "claude-*": "fast"}))
-    assert shown(routes.route("fast", None)) == ["work:house-7"]
-    assert shown(routes.route("slow", None)) == ["lab:tiny"]
-    assert shown(routes.route("claude-opus-5-5", None)) == ["lab:tiny"]
-    assert shown(routes.route("claude-haiku-9", None)) == ["lab:claude-haiku-9"]  # the longer pattern
+    assert list_targets(routes.route("fast", None)) == ["work:house-7"]
+    assert list_targets(routes.route("slow", None)) == ["lab:tiny"]
+    assert list_targets(routes.route("claude-opus-5-5", None)) == ["lab:tiny"]
+    assert list_targets(routes.route("claude-haiku-9", None)) == ["lab:claude-haiku-9"]  # the longer pattern
 
 
 def test_a_route_to_itself_goes_where_the_file_leads(over: Any) -> None:
-    assert shown(Router(over(fast="fast")).route("fast", None)) == ["lab:tiny"]
+    assert list_targets(Router(over(fast="fast")).route("fast", None)) == ["lab:tiny"]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_routes_survive_a_new_file(tmp_path: Path) -> None:
     file.write_text("[server]\nport = 7\n")
     assert live.reload_if_changed(force=True)
     assert live.current.server.port == 7
-    assert shown(Router(live.current).route("new", None)) == ["loopback:loopback"]
+    assert list_targets(Router(live.current).route("new", None)) == ["loopback:loopback"]
 
 
 # --- whose model it is ------------------------------------------------------------------------------------------------

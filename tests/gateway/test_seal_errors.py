@@ -70,7 +70,9 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpTransport]
         yield over_http
 
 
-def played(protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: HttpTransport) -> list[str]:
+def play_exchanges(
+    protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: HttpTransport
+) -> list[str]:
     return differences({**ASKED[protocol][0], "stream": stream}, protocol, exchanges, sees, through)
 
 
@@ -82,16 +84,19 @@ def test_once_more_without_seals(protocol: str, stream: bool, through: HttpTrans
         {"expect": WITH[protocol], "status": 400, "body": refusal},
         {"expect": WITHOUT[protocol], "body": answer},
     ]
-    assert played(protocol, stream, exchanges, {"body": answer}, through) == []
+    assert play_exchanges(protocol, stream, exchanges, {"body": answer}, through) == []
 
 
 @pytest.mark.parametrize("protocol", ASKED)
 def test_not_a_third_time(protocol: str, through: HttpTransport) -> None:
     _, refusal, _ = ASKED[protocol]
     refused = {"status": 400, "body": refusal}
-    assert played(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == []
+    assert play_exchanges(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == []
 
 
 def test_other_refusals_are_told_at_once(through: HttpTransport) -> None:
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: too large"}}
-    assert played("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through) == []
+    assert (
+        play_exchanges("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through)
+        == []
+    )

@@ -48,19 +48,19 @@ def _chat(port: int, model: str, stream: bool = False) -> RawAnswer:
     return ask(port, "POST", "/v1/chat/completions", body)
 
 
-def _opened(port: int, model: str) -> RawConnection:
+def _open_stream(port: int, model: str) -> RawConnection:
     line = RawConnection(port)
     line.send("POST", "/v1/chat/completions", encode_json(request_of("openai-chat", model, True)).encode())
     return line
 
 
-def _stalls(peer: ScriptedConnection) -> None:
+def _stall_stream(peer: ScriptedConnection) -> None:
     peer.send(write_chunked(*opening_frames("openai-chat"), end=False))
     peer.wait_for_release()
     peer.chunk(*frames("openai-chat", "Hello there, how are you today?")[len(opening_frames("openai-chat")) :], b"")
 
 
-def _rest(line: RawConnection, first: bytes) -> RawAnswer:
+def _read_rest(line: RawConnection, first: bytes) -> RawAnswer:
     got = RawAnswer(200, {}, first + line.response.read())
     line.connection.close()
     return got
@@ -92,14 +92,14 @@ def test_it_says_where_it_is_and_serves_without_configuration(tmp_path: Path, nu
 def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
     with run_gateway(tmp_path) as process:
-        scene = wire.scene("openai-chat", _stalls)
-        line = _opened(process.port, scene.model)
+        scene = wire.scene("openai-chat", _stall_stream)
+        line = _open_stream(process.port, scene.model)
         line.start()
         first = line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
         process.wait_until_refusing()
         scene.go.set()
-        got = _rest(line, first)
+        got = _read_rest(line, first)
         assert text_of("openai-chat", got, True) == "Hello there, how are you today?"
         assert is_complete("openai-chat", got.frames)
         assert process.wait_for_exit() == 0
@@ -109,8 +109,8 @@ def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: RawP
 def test_a_second_signal_does_not_wait(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
     with run_gateway(tmp_path) as process:
-        scene = wire.scene("openai-chat", _stalls)
-        line = _opened(process.port, scene.model)
+        scene = wire.scene("openai-chat", _stall_stream)
+        line = _open_stream(process.port, scene.model)
         line.start()
         line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
@@ -153,10 +153,10 @@ ROUTE = '[models]\n{name} = "chat/gpt-4.1-{mark}"\n'
 @pytest.mark.parametrize("how", ["signal", "file"])
 def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: RawProvider, how: str) -> None:
     file = tmp_path / "toolwire.toml"
-    old, new = wire.scene("openai-chat", _stalls), wire.scene("openai-chat", whole_answer("openai-chat", "New."))
+    old, new = wire.scene("openai-chat", _stall_stream), wire.scene("openai-chat", whole_answer("openai-chat", "New."))
     file.write_text(configuration(wire, more=ROUTE.format(name="before", mark=old.mark)))
     with run_gateway(tmp_path, "--config", str(file)) as process:
-        line = _opened(process.port, "before")
+        line = _open_stream(process.port, "before")
         line.start()
         first = line.read_until(b"Hel")
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
@@ -166,7 +166,7 @@ def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: 
         assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         assert _chat(process.port, "before").status == 404
         old.go.set()
-        assert is_complete("openai-chat", _rest(line, first).frames)
+        assert is_complete("openai-chat", _read_rest(line, first).frames)
 
 
 def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvider) -> None:
@@ -194,14 +194,14 @@ def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvide
 # --- several workers ---
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def _counted(port: int) -> float:
+def _count_exchanges(port: int) -> float:
     """Exchanges with the embedded model, of all workers together."""
     text = ask(port, "GET", "/metrics").data.decode()
     rows = re.findall(
@@ -217,7 +217,7 @@ def test_several_workers_share_the_port(tmp_path: Path) -> None:
         assert len(workers) == 2
         for _ in range(20):
             assert _chat(process.port, "loopback").status == 200
-        wait_until(lambda: {_counted(process.port) for _ in range(10)} == {20.0})
+        wait_until(lambda: {_count_exchanges(process.port) for _ in range(10)} == {20.0})
         victim = min(workers)
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: len(process.children()) == 2 and victim not in process.children())
@@ -226,7 +226,7 @@ def test_several_workers_share_the_port(tmp_path: Path) -> None:
         workers = process.children()
         process.signal(signal.SIGTERM)
         assert process.wait_for_exit() == 0
-        assert not [pid for pid in workers if _alive(pid)]
+        assert not [pid for pid in workers if _is_alive(pid)]
 
 
 def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire: RawProvider) -> None:
@@ -234,8 +234,8 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
     file.write_text(configuration(wire))
     with run_gateway(tmp_path, "--config", str(file), "--workers", "2") as process:
         wait_until(lambda: ask(process.port, "GET", "/livez").status == 200)
-        scene = wire.scene("openai-chat", _stalls)
-        line = _opened(process.port, scene.model)
+        scene = wire.scene("openai-chat", _stall_stream)
+        line = _open_stream(process.port, scene.model)
         line.start()
         first = line.read_until(b"Hel")
         new = wire.scene("openai-chat", whole_answer("openai-chat", "New."))
@@ -247,7 +247,7 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
             assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         process.signal(signal.SIGTERM)
         scene.go.set()
-        assert is_complete("openai-chat", _rest(line, first).frames)
+        assert is_complete("openai-chat", _read_rest(line, first).frames)
         assert process.wait_for_exit() == 0
 
 
@@ -256,13 +256,13 @@ def test_workers_do_not_outlive_whoever_looks_after_them(tmp_path: Path) -> None
         workers = process.children()
         process.signal(signal.SIGKILL)
         process.process.wait(PATIENCE)
-        wait_until(lambda: not [pid for pid in workers if _alive(pid)])
+        wait_until(lambda: not [pid for pid in workers if _is_alive(pid)])
 
 
 # --- what cannot begin ---
 
 
-def _refused(folder: Path, *arguments: str) -> str:
+def _run_refused(folder: Path, *arguments: str) -> str:
     environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     done = run_command(["serve", *arguments], folder, environ)
     assert done.code == 2, done
@@ -274,7 +274,7 @@ def _refused(folder: Path, *arguments: str) -> str:
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = _refused(tmp_path, "--port", port)
+        said = _run_refused(tmp_path, "--port", port)
     assert port in said
     assert "--port" in said
     assert "hint" in said
@@ -284,18 +284,18 @@ def test_a_port_from_the_file_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "toolwire.toml").write_text(f"[server]\nport = {port}\n")
-        assert f":{port}" in _refused(tmp_path)
+        assert f":{port}" in _run_refused(tmp_path)
 
 
 def test_the_public_is_not_served_without_keys(tmp_path: Path) -> None:
-    said = _refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
+    said = _run_refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
     assert "0.0.0.0" in said
     assert "toolwire keys new" in said
 
 
 def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text('[server]\n\nprot = 1\n[models]\na = "nobody/x"\n')
-    said = _refused(tmp_path)
+    said = _run_refused(tmp_path)
     assert "toolwire.toml:3" in said
     assert "toolwire.toml:5" in said
     assert "port" in said
@@ -310,5 +310,5 @@ def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
     ],
 )
 def test_a_route_that_is_none(route: str, what: str, tmp_path: Path) -> None:
-    said = _refused(tmp_path, "--port", "0", "--route", route)
+    said = _run_refused(tmp_path, "--port", "0", "--route", route)
     assert said.startswith(f"error: {what}\nhint: ")

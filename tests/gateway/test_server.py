@@ -315,7 +315,7 @@ def test_the_word_to_go_on_waits_for_its_turn(play: Test) -> None:
     play(test)
 
 
-async def unread(incoming: ClientRequest) -> None:
+async def answer_unread(incoming: ClientRequest) -> None:
     """Answers without a look at the body."""
     await incoming.start_response(401, {"content-length": "2"})
     await incoming.send_body(b"no", more=False)
@@ -323,7 +323,7 @@ async def unread(incoming: ClientRequest) -> None:
 
 def test_a_client_whose_body_is_not_wanted_is_not_told_to_go_on(play: Test) -> None:
     async def test() -> None:
-        async with run_server(unread) as made:
+        async with run_server(answer_unread) as made:
             talk = made.connect_client()
             await talk.send(EXPECTS)
             assert await talk.read_rest() == echo_answer(b"no", CLOSE, status=401)
@@ -667,7 +667,7 @@ def test_an_answer_of_another_length_than_it_promised_ends_the_connection(length
 
 def test_a_body_that_nobody_looked_at_is_not_taken_for_a_request(play: Test) -> None:
     async def test() -> None:
-        async with run_server(unread) as made:
+        async with run_server(answer_unread) as made:
             inner = b"GET /inner HTTP/1.1\r\n\r\n"
             head = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner)
             talk = made.connect_client()
@@ -689,7 +689,7 @@ def test_a_body_that_nobody_looked_at_is_not_taken_for_a_request(play: Test) -> 
 # --- handlers that fail -----------------------------------------------------------------------------------------------
 
 
-async def raises(incoming: ClientRequest) -> None:
+async def raise_after_body(incoming: ClientRequest) -> None:
     await incoming.read_raw_body(LIMIT)
     raise ValueError("before")
 
@@ -748,7 +748,7 @@ async def takes_it_for_gone(incoming: ClientRequest) -> None:
 PART = CHUNKED + b"4\r\npart\r\n"
 LEFT = "RuntimeError: the task of a request ended without an answer"
 FAILING: dict[str, tuple[Callable[[ClientRequest], Coroutine[Any, Any, None]], bytes, bool, list[str]]] = {
-    "raises": (raises, BROKEN, True, ["ValueError: before"]),
+    "raises": (raise_after_body, BROKEN, True, ["ValueError: before"]),
     "raises without a look": (raises_unread, BROKEN, True, ["ValueError: before"]),
     "raises with the head ready": (raises_with_head, BROKEN, True, ["ValueError: before"]),
     "raises within": (raises_within, PART, False, ["ValueError: within"]),
@@ -797,7 +797,7 @@ def test_an_old_client_sees_that_a_stream_has_no_end(play: Test) -> None:
 
 def test_a_fault_while_telling_of_a_fault(play: Test) -> None:
     async def test() -> None:
-        async with run_server(raises) as made:
+        async with run_server(raise_after_body) as made:
 
             async def broken(incoming: ClientRequest, error: BaseException) -> None:
                 raise KeyError("again")
@@ -1109,7 +1109,7 @@ ROUNDS = 400
 """For each seed."""
 
 
-def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
+def mutate_script(chance: random.Random, seeds: list[bytes]) -> bytes:
     script = bytearray(b"".join(chance.choices(seeds, k=chance.randint(1, 3))))
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(script) + 1)
@@ -1138,7 +1138,7 @@ def test_whatever_comes_is_answered_or_closed(seed: int, play: Test) -> None:
     async def test() -> None:
         async with run_server() as made:
             for _ in range(ROUNDS):
-                script = mutated(chance, seeds)
+                script = mutate_script(chance, seeds)
                 at = chance.randint(0, len(script))
                 talk = made.connect_client()
                 try:

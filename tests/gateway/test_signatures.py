@@ -23,7 +23,7 @@ from gateway.state_clients import (
     gateway_with_store,
     open_client,
 )
-from gateway.test_pairs import exchanged
+from gateway.test_pairs import read_call_results
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 SEALED = pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
@@ -96,7 +96,7 @@ def test_signatures_go_back_to_the_provider(
     assert [message.content or "" for message in said] == ["Let me look.", "", "Done."]
     assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)
     assert sent_signatures(talk, 2) == expected_signatures(talk, target, 2)
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO, ROME]
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[2])] == [PARIS, OSLO, ROME]
     assert not talk.refused
 
 
@@ -190,7 +190,7 @@ def test_an_edited_history(client: ResponsesClient, provider: Provider, target: 
     chat.messages = EDITS[edit](chat.messages)
     assert chat.turn(client).content == "Done."
     assert not talk.refused
-    for thoughts, (kind, *_) in runs(talk.asked[1]):
+    for thoughts, (kind, *_) in list_reasoning_runs(talk.asked[1]):
         assert thoughts <= RUNS[target]
         assert kind in ("message", "text", "function_call", "tool_use", "functionCall"), talk.asked[1].text
 
@@ -209,7 +209,7 @@ def test_a_changed_prefix(client: ResponsesClient, provider: Provider) -> None:
     assert sent_signatures(talk, 2) == talk.seal_checker.answers[1].seals != []
 
 
-def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
+def list_reasoning_runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
     """The number of reasoning parts in a row, and the types of the parts after them."""
     body: Any = asked.body
     if asked.protocol == "openai-responses":

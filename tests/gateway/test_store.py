@@ -347,7 +347,7 @@ async def touching_without_a_time_gives_the_usual_one(store: Store, clock: Clock
 # --- time and owners -----------------------------------------------------------------------------------------------
 
 
-async def seen(store: Store, owner: str) -> dict[str, object]:
+async def read_all(store: Store, owner: str) -> dict[str, object]:
     """What every verb that looks finds of one owner's things."""
     return {
         "get": ids(await store.get(owner, "response", ["r", "r2"])),
@@ -361,7 +361,7 @@ EVERYTHING = {"get": ["r", "r2"], "chain": ["r", "r2"], "children": ["i"], "expo
 NOTHING: dict[str, object] = {verb: [] for verb in EVERYTHING}
 
 
-async def three(store: Store, owner: str) -> None:
+async def put_three(store: Store, owner: str) -> None:
     await store.put([entry("r", owner=owner, mark="m", expires=NOW + 5)])
     await store.put([entry("r2", owner=owner, parent="r", mark="m", expires=NOW + 5)])
     await store.put(appended=[entry("i", "item", owner=owner, parent="r", expires=NOW + 5)])
@@ -369,26 +369,26 @@ async def three(store: Store, owner: str) -> None:
 
 @law()
 async def nobody_sees_what_has_expired(store: Store, clock: Clock) -> None:
-    await three(store, "me")
+    await put_three(store, "me")
     clock.time = NOW + 4.999
-    assert await seen(store, "me") == EVERYTHING
+    assert await read_all(store, "me") == EVERYTHING
     clock.time = NOW + 5
-    assert await seen(store, "me") == NOTHING
+    assert await read_all(store, "me") == NOTHING
     assert await store.delete("me", "response", ["r", "r2"]) == 0
 
 
 @law()
 async def nobody_sees_or_changes_what_another_keeps(store: Store, clock: Clock) -> None:
-    await three(store, "me")
+    await put_three(store, "me")
     for stranger in ("you", "", "me ", "m", "ME", "%"):
-        assert await seen(store, stranger) == NOTHING
+        assert await read_all(store, stranger) == NOTHING
         assert await store.delete(stranger, "response", ["r", "r2"]) == 0
         assert await store.delete(stranger, "item", ["i"]) == 0
         assert await store.put([entry("r", owner=stranger, body=b"stolen")], ("m",)) is False
         await store.touch(stranger, "response", ["r"], NOW + 999)
         await store.put(appended=[entry("mine", "item", owner=stranger, parent="r")])
         assert ids(await store.get_children(stranger, "item", "r")) == ["mine"]
-    assert await seen(store, "me") == EVERYTHING
+    assert await read_all(store, "me") == EVERYTHING
     assert [(one.body, one.expires) for one in await store.get("me", "response", ["r"])] == [(b"", NOW + 5)]
 
 

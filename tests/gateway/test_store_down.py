@@ -53,7 +53,7 @@ def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: 
     way: str = request.param
     folder = tmp_path_factory.mktemp("gone")
     with (
-        broken(folder, way) as url,
+        make_broken_store(folder, way) as url,
         gateway_with_store(folder, provider, f'url = "{url}"') as base,
         open_client(base) as client,
     ):
@@ -61,7 +61,7 @@ def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: 
 
 
 @contextmanager
-def broken(folder: Path, way: str) -> Iterator[str]:
+def make_broken_store(folder: Path, way: str) -> Iterator[str]:
     """The URL of a store that cannot be used, for this reason."""
     file = folder / "store.db"
     if way == "nobody at the port":
@@ -176,7 +176,7 @@ HELPS = (*KEPT, "going on", "going on without being kept", "in a conversation", 
 """What can be had without the store, if the client sends all of it."""
 
 
-def asked(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any]:
+def needy_request(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any]:
     method, path, body = NEEDY[what]
     if path.startswith("/responses") and body is not None:
         body = {"model": model, "input": mark, **({"stream": stream} if path == "/responses" else {}), **body}
@@ -188,7 +188,7 @@ def asked(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any
 def test_requests_that_need_the_store_fail(gone: StoreDownGateway, provider: Provider, what: str, stream: bool) -> None:
     for protocol in PROTOCOLS:
         talk = provider.script(ScriptedAnswer("Never said."))
-        got = gone.client.raw(*asked(what, MODEL[protocol], talk.mark, stream))
+        got = gone.client.raw(*needy_request(what, MODEL[protocol], talk.mark, stream))
         error = read_error(got)
         assert got.status == 503, (protocol, error)
         assert error["code"] == "store_unavailable"
@@ -202,7 +202,7 @@ def test_the_store_comes_back(provider: Provider, tmp_path: Path) -> None:
     way = WAYS[0]
     talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
     with (
-        broken(tmp_path, way) as url,
+        make_broken_store(tmp_path, way) as url,
         gateway_with_store(tmp_path, provider, f'url = "{url}"') as base,
         open_client(base) as client,
     ):
@@ -303,7 +303,7 @@ def test_without_a_store_references_fail(
     storeless: ResponsesClient, provider: Provider, target: str, what: str
 ) -> None:
     talk = provider.script(ScriptedAnswer("Never said."))
-    got = storeless.raw(*asked(what, MODEL[target], talk.mark, False))
+    got = storeless.raw(*needy_request(what, MODEL[target], talk.mark, False))
     assert got.status in (400, 404)
     assert "keeps nothing" in read_error(got)["message"]
     assert not talk.asked
@@ -315,7 +315,7 @@ def test_without_a_store_a_shared_provider_is_not_asked(
 ) -> None:
     """What the provider stores may be another client's."""
     talk = provider.script(ScriptedAnswer("Never said."))
-    got = storeless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
+    got = storeless.raw(*needy_request(what, MODEL["openai-responses"], talk.mark, False))
     assert got.status in (400, 404)
     assert "keeps nothing" in read_error(got)["message"]
     assert not talk.asked

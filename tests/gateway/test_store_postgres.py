@@ -27,7 +27,7 @@ def entry(id: str, **more: Any) -> Entry:
     return Entry(owner="o", kind=more.pop("kind", "response"), id=id, **more)
 
 
-async def exported(store: Store) -> Any:
+async def export_all(store: Store) -> Any:
     """All entries, or the `StoreDown`."""
     found = [got async for got in store.export()]
     return found[0] if found and isinstance(found[0], StoreDown) else found
@@ -44,7 +44,7 @@ VERBS: dict[str, tuple[Verb, Any]] = {
     "touch": (lambda store: store.touch("o", "response", ["a"], 0.0), None),
     "sweep": (lambda store: store.sweep(), SweepResult(0, 0)),
     "stats": (lambda store: store.stats(), 1),
-    "export": (exported, ["a"]),
+    "export": (export_all, ["a"]),
 }
 """Each operation, and its result when only `a` is stored; see `answer_of`."""
 HARMLESS = ("get", "put", "append", "chain", "children", "touch", "stats")
@@ -59,7 +59,7 @@ def answer_of(got: Any) -> Any:
 
 
 @asynccontextmanager
-async def using(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
+async def open_postgres(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
     """A store without a pause after errors, with `a` in it if its server is up."""
     store = PostgresStore(url, **{"retry_delay": 0.0, **settings})
     try:
@@ -95,7 +95,7 @@ def own() -> Any:
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Server, how: str) -> None:
     async def main() -> None:
-        async with using(own.create_schema(f"gone_{how}")) as store:
+        async with open_postgres(own.create_schema(f"gone_{how}")) as store:
             await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(9)))  # several connections
             own.stop(how)
             for name, (verb, _) in VERBS.items():
@@ -110,7 +110,7 @@ def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Se
 
 def test_a_restart_between_two_verbs_is_not_noticed(own: Server) -> None:
     async def main() -> None:
-        async with using(own.create_schema("restarted")) as store:
+        async with open_postgres(own.create_schema("restarted")) as store:
             for name, (verb, answer) in VERBS.items():
                 await store.delete("o", "response", ["b"])
                 await store.delete("o", "item", ["i"])
@@ -135,7 +135,7 @@ def test_a_server_that_is_gone_is_asked_once_in_a_while() -> None:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
             url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/x?sslmode=disable"
-            async with using(url, retry_delay=3600.0) as store:
+            async with open_postgres(url, retry_delay=3600.0) as store:
                 gots = await asyncio.gather(*(verb(store) for verb, _ in VERBS.values()))
                 assert all(is_down(got, f"127.0.0.1:{port}, database x cannot be used") for got in gots)
 
@@ -162,7 +162,7 @@ def test_a_server_that_was_gone_at_the_start_is_asked_again_however_often_the_st
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
             url = f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable"
-            async with using(url, retry_delay=1.0) as store, asyncio.timeout(PATIENCE):
+            async with open_postgres(url, retry_delay=1.0) as store, asyncio.timeout(PATIENCE):
                 busy = asyncio.create_task(use(store))
                 for _ in range(2):
                     await asked.get()
@@ -233,7 +233,7 @@ def test_a_store_that_is_closed_during_the_migration_leaves_nothing_behind(url: 
 
 
 @asynccontextmanager
-async def held(schema: str) -> AsyncIterator[Callable[..., Awaitable[int]]]:
+async def lock_table(schema: str) -> AsyncIterator[Callable[..., Awaitable[int]]]:
     """Locks the table during the block. The given function waits until an operation waits for the lock, and returns its pid."""
     import asyncpg
 
@@ -262,8 +262,8 @@ def test_a_verb_whose_connection_the_server_ends_is_done_on_another(url: str, tm
     verb, answer = VERBS[name]
 
     async def main() -> None:
-        async with using(url) as store:
-            async with held(schema_of(tmp_path)) as waits:
+        async with open_postgres(url) as store:
+            async with lock_table(schema_of(tmp_path)) as waits:
                 running = asyncio.ensure_future(verb(store))
                 ended = await waits(running)
                 server().sql(f"SELECT pg_terminate_backend({ended})")
@@ -313,8 +313,8 @@ def test_a_connection_that_is_cut_is_replaced_or_the_doubt_is_told(url: str, tmp
         between = Between()
         async with await asyncio.start_server(between, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            async with using(f"{url.replace(str(server().port), str(port))}&sslmode=disable") as store:
-                async with held(schema_of(tmp_path)) as waits:
+            async with open_postgres(f"{url.replace(str(server().port), str(port))}&sslmode=disable") as store:
+                async with lock_table(schema_of(tmp_path)) as waits:
                     running = asyncio.ensure_future(verb(store))
                     await waits(running)
                     between.cut()
@@ -333,9 +333,9 @@ def test_callers_that_leave_leave_no_broken_connection(url: str, tmp_path: Path,
     verb, answer = VERBS[name]
 
     async def main() -> None:
-        async with using(url) as store:
+        async with open_postgres(url) as store:
             for _ in range(6):  # more than there are connections
-                async with held(schema_of(tmp_path)) as waits:
+                async with lock_table(schema_of(tmp_path)) as waits:
                     running = asyncio.ensure_future(verb(store))
                     await waits(running)
                     running.cancel()
@@ -348,8 +348,8 @@ def test_callers_that_leave_leave_no_broken_connection(url: str, tmp_path: Path,
 
 def test_a_verb_that_waits_too_long_gives_up(url: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with using(url, deadline=0.5) as store:
-            async with held(schema_of(tmp_path)):
+        async with open_postgres(url, deadline=0.5) as store:
+            async with lock_table(schema_of(tmp_path)):
                 gots = await asyncio.gather(*(store.put([entry(f"p{n}")]) for n in range(9)))
                 assert all(is_down(got, "the server did not answer in time") for got in gots)
             assert await store.put([entry("b")]) is True
@@ -407,7 +407,7 @@ def test_two_gateways_that_append_at_once_give_no_place_twice(url: str) -> None:
             assert process.returncode == 0
 
     async def main() -> None:
-        async with using(url) as store:
+        async with open_postgres(url) as store:
             found = await store.get_children("o", "item", "c")
             assert isinstance(found, list)
             assert [each.place for each in found] == list(range(240))
@@ -466,7 +466,7 @@ def test_writers_of_the_same_entries_in_another_order_do_not_block_each_other(ur
     names = [f"{n:03}" for n in range(200)]
 
     async def main() -> None:
-        async with using(url) as store:
+        async with open_postgres(url) as store:
             puts = [store.put([entry(name) for name in order]) for order in (names, names[::-1]) * 6]
             assert set(await asyncio.gather(*puts)) == {True}
 
@@ -480,14 +480,14 @@ def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(u
     later = (*MIGRATIONS, "ALTER TABLE toolwire_entries ADD COLUMN more text")
 
     async def main() -> None:
-        async with using(url) as before:
-            async with using(url, migrations=later) as after:
+        async with open_postgres(url) as before:
+            async with open_postgres(url, migrations=later) as after:
                 assert answer_of(await after.get("o", "response", ["a"])) == ["a"]
                 got = await after.stats()
                 assert isinstance(got, StoreStats)
                 assert got.version == len(later)
                 assert answer_of(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
-            async with using(url) as again:
+            async with open_postgres(url) as again:
                 versions = f"(version {len(later)}, this one knows {len(MIGRATIONS)})"
                 assert is_down(await again.stats(), f"a newer version of toolwire made the tables {versions}")
 
@@ -496,7 +496,7 @@ def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(u
 
 def test_tables_that_somebody_removed_are_made_again(url: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with using(url) as store:
+        async with open_postgres(url) as store:
             schema = schema_of(tmp_path)
             server().sql(f"DROP SCHEMA {schema} CASCADE")
             server().sql(f"CREATE SCHEMA {schema}")
@@ -510,7 +510,7 @@ def test_tables_that_somebody_removed_are_made_again(url: str, tmp_path: Path) -
 
 def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with using(server().url(schema_of(tmp_path), tcp=False)) as store:
+        async with open_postgres(server().url(schema_of(tmp_path), tcp=False)) as store:
             assert answer_of(await store.get("o", "response", ["a"])) == ["a"]
             got = await store.stats()
             assert isinstance(got, StoreStats)
@@ -523,7 +523,7 @@ def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
 
 def test_of_several_servers_the_one_that_is_there_is_asked(url: str) -> None:
     async def main() -> None:
-        async with using(url.replace("@", "@127.0.0.1:1,")) as store:
+        async with open_postgres(url.replace("@", "@127.0.0.1:1,")) as store:
             assert answer_of(await store.get("o", "response", ["a"])) == ["a"]
 
     asyncio.run(main())
@@ -562,11 +562,11 @@ def test_what_is_wrong_is_said_without_the_password(url: str, tmp_path: Path, wh
     server().sql(ROLES)
 
     async def main() -> None:
-        async with using(url):
+        async with open_postgres(url):
             server().sql(f"GRANT USAGE ON SCHEMA {schema_of(tmp_path)} TO reader")
             wrong = url.replace(old.format(port=server().port), new)
             assert wrong != url
-            async with using(wrong) as store:
+            async with open_postgres(wrong) as store:
                 got = await store.put([entry("b")])
                 assert is_down(got, words), got
                 assert PASSWORD not in repr(store)

@@ -35,13 +35,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "new" / "store.db"
 
 
-def told(file: Path, question: str) -> list[Any]:
+def query_file(file: Path, question: str) -> list[Any]:
     with closing(sqlite3.connect(file)) as connection:
         return connection.execute(question).fetchall()
 
 
-def sound(file: Path) -> bool:
-    return told(file, "PRAGMA integrity_check") == [("ok",)]
+def is_sound(file: Path) -> bool:
+    return query_file(file, "PRAGMA integrity_check") == [("ok",)]
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_closing_waits_for_what_was_accepted_and_leaves_nothing_open(file: Path)
         assert set(await asyncio.gather(*accepted)) == {True}
 
     asyncio.run(run())
-    assert told(file, "SELECT count(*) FROM entries") == [(900,)]
+    assert query_file(file, "SELECT count(*) FROM entries") == [(900,)]
 
 
 def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
         assert await store.get("me", "response", ["r"]) == []
         assert await store.put([entry("s")]) is True
         await store.close()
-        assert told(file, "SELECT id FROM entries") == [("s",)]
+        assert query_file(file, "SELECT id FROM entries") == [("s",)]
 
     asyncio.run(run())
 
@@ -130,7 +130,7 @@ def test_what_was_acknowledged_survives_kill_9(acknowledged: int, file: Path) ->
         process.send_signal(signal.SIGKILL)
         said += process.stdout.read().split("\n")[:-1]
     assert process.returncode == -signal.SIGKILL
-    assert sound(file)
+    assert is_sound(file)
 
     async def run() -> None:
         store = SqliteStore(file)
@@ -146,7 +146,7 @@ def test_what_was_acknowledged_survives_kill_9(acknowledged: int, file: Path) ->
 
     asyncio.run(run())
     halves = "SELECT count(*) FROM entries AS a WHERE kind IN ('one', 'two') AND NOT EXISTS (SELECT 1 FROM entries AS b WHERE a.id = b.id AND b.kind = CASE a.kind WHEN 'one' THEN 'two' ELSE 'one' END)"
-    assert told(file, halves) == [(0,)]
+    assert query_file(file, halves) == [(0,)]
 
 
 def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
@@ -158,14 +158,14 @@ def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
             out, _ = process.communicate()
             assert process.returncode == 0
             said[name] = out.split()
-    assert sound(file)
-    rows = told(file, "SELECT id, place, body FROM entries WHERE kind = 'item' ORDER BY place")
+    assert is_sound(file)
+    rows = query_file(file, "SELECT id, place, body FROM entries WHERE kind = 'item' ORDER BY place")
     assert [place for _, place, _ in rows] == list(range(120))
     for name in names:
         assert sorted(id for id, _, _ in rows if id.startswith(name)) == sorted(said[name])
-    assert told(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
-    assert told(file, "PRAGMA journal_mode") == [("wal",)]
-    assert told(file, "PRAGMA auto_vacuum") == [(2,)]
+    assert query_file(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert query_file(file, "PRAGMA journal_mode") == [("wal",)]
+    assert query_file(file, "PRAGMA auto_vacuum") == [(2,)]
 
 
 @pytest.mark.parametrize("moment", range(3))
@@ -210,7 +210,7 @@ def test_a_file_of_version_1_is_still_read(file: Path) -> None:
         await store.close()
 
     asyncio.run(run())
-    assert told(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert query_file(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
 
 
 FURTHER = (*MIGRATIONS, ("ALTER TABLE entries ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",))
@@ -230,7 +230,7 @@ def test_tables_are_brought_to_the_newest_version_once(file: Path) -> None:
             await store.close()
 
     asyncio.run(run())
-    assert told(file, "SELECT DISTINCT colour FROM entries") == [("blue",)]
+    assert query_file(file, "SELECT DISTINCT colour FROM entries") == [("blue",)]
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(file: Path) -> None:
@@ -242,8 +242,8 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(file: Path) -> None:
         await store.close()
 
     asyncio.run(run())
-    assert told(file, "PRAGMA user_version") == [(1,)]
-    assert told(file, "SELECT name FROM sqlite_schema WHERE type = 'table'") == [("entries",)]
+    assert query_file(file, "PRAGMA user_version") == [(1,)]
+    assert query_file(file, "SELECT name FROM sqlite_schema WHERE type = 'table'") == [("entries",)]
 
 
 # --- faults --------------------------------------------------------------------------------------------------------
@@ -275,19 +275,19 @@ def folder(file: Path) -> None:
     file.mkdir(parents=True)
 
 
-def foreign(file: Path) -> None:
+def write_foreign_file(file: Path) -> None:
     from_script(file, "CREATE TABLE photos (id)")
 
 
-def stranger(file: Path) -> None:
+def write_other_application(file: Path) -> None:
     from_script(file, "PRAGMA application_id = 7")
 
 
-def newer(file: Path) -> None:
+def write_newer_version(file: Path) -> None:
     from_script(file, V1.read_text() + "PRAGMA user_version = 99;")
 
 
-def torn(file: Path) -> None:
+def write_torn_file(file: Path) -> None:
     later = "".join(f"{statement};" for step in MIGRATIONS[1:] for statement in step)
     from_script(file, f"{V1.read_text()}{later}PRAGMA user_version = {len(MIGRATIONS)};")
     file.write_bytes(file.read_bytes()[:4096] + b"\xff" * 20_000)
@@ -297,10 +297,10 @@ FAULTS = {
     garbage: "the file is not a SQLite file, or is damaged: move it away, and a new one is created",
     no_folder: "File exists; check the permissions of its folder",
     folder: "the file cannot be opened: check the permissions of its folder",
-    foreign: "the file belongs to another program: set [store] url to another path",
-    stranger: "the file belongs to another program: set [store] url to another path",
-    newer: f"a newer version of toolwire made the tables (version 99, this one knows {len(MIGRATIONS)}): update toolwire or use another file",
-    torn: "the file is damaged: move it away, and a new one is created",
+    write_foreign_file: "the file belongs to another program: set [store] url to another path",
+    write_other_application: "the file belongs to another program: set [store] url to another path",
+    write_newer_version: f"a newer version of toolwire made the tables (version 99, this one knows {len(MIGRATIONS)}): update toolwire or use another file",
+    write_torn_file: "the file is damaged: move it away, and a new one is created",
 }
 
 
@@ -373,7 +373,7 @@ def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> No
         await store.close()
 
     asyncio.run(run())
-    assert sound(file)
+    assert is_sound(file)
 
 
 def test_a_file_that_is_held_for_too_long(file: Path) -> None:

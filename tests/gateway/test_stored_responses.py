@@ -29,7 +29,7 @@ from gateway.state_clients import (
     read_error,
     store_url,
 )
-from gateway.test_pairs import exchanged, sealed
+from gateway.test_pairs import list_seals, read_call_results
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import encode_json, read_frames
 from waits import poll
@@ -82,7 +82,7 @@ def test_previous_response_id_continues_the_turn_before(
     assert [turn.previous_response_id for turn in (first, second, third)] == [None, first.id, second.id]
     assert len({first.id, second.id, third.id}) == 3
     assert_received(talk.asked[2], talk.mark, "Let me look.", "15 °C", "3 °C", "It is mild.", "Thank you.")
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO]
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[2])] == [PARIS, OSLO]
     assert [asked.protocol for asked in talk.asked] == [target] * 3
     assert all(asked.body.get("previous_response_id") is None for asked in talk.asked)
     assert not talk.refused
@@ -120,7 +120,7 @@ def test_reasoning_goes_back_to_its_provider(
     )
     assert third.output_text == "Done."
     wanted = ["Paris, then.", "And Oslo."] if target == "openai-chat" else [SEALS[target]] * 2
-    assert (sealed(talk.asked[1]), sealed(talk.asked[2])) == (wanted[:1], wanted)
+    assert (list_seals(talk.asked[1]), list_seals(talk.asked[2])) == (wanted[:1], wanted)
 
 
 SEALED = [protocol for protocol in PROTOCOLS if SEALS[protocol]]
@@ -145,9 +145,9 @@ def test_a_chain_over_another_provider_and_back(
     assert three.output_text == "Done."
     assert [asked.protocol for asked in talk.asked] == [first, between, first]
     assert SEALS[first] not in talk.asked[1].text
-    assert sealed(talk.asked[2])[:1] == [SEALS[first]]
+    assert list_seals(talk.asked[2])[:1] == [SEALS[first]]
     assert not SEALS[between] or SEALS[between] not in talk.asked[2].text
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO]
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[2])] == [PARIS, OSLO]
 
 
 @ELSEWHERE
@@ -533,8 +533,8 @@ def test_item_references(client: ResponsesClient, provider: Provider, target: st
     assert second.output_text == "It is mild."
     assert_received(talk.asked[1], talk.mark, "Let me look.", "15 °C")
     assert "item_reference" not in talk.asked[1].text
-    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[1])] == [PARIS]
-    assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
+    assert [(name, arguments) for name, arguments, _, _ in read_call_results(talk.asked[1])] == [PARIS]
+    assert list_seals(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
 
 
 @EVERYWHERE
@@ -599,4 +599,4 @@ def test_it_survives_a_restart(provider: Provider, tmp_path: Path, target: str, 
             REASONING_MODELS[target], function_outputs(first, "15 °C"), stream, previous_response_id=first.id, **more
         )
     assert_received(talk.asked[1], talk.mark, "15 °C")
-    assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
+    assert list_seals(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]

@@ -51,7 +51,9 @@ def exchange(**changes: object) -> ExchangeRecord:
     return make_record(**(told | changes))
 
 
-def written(record: ExchangeRecord, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()) -> str:
+def write_log_line(
+    record: ExchangeRecord, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()
+) -> str:
     lines: list[str] = []
     telemetry = Telemetry(settings(log, bodies), lines.append)
     telemetry.configure(settings(log, bodies), secrets)
@@ -62,15 +64,15 @@ def written(record: ExchangeRecord, log: str = "json", bodies: bool = False, sec
     return line
 
 
-def told(record: ExchangeRecord, **how: object) -> dict[str, object]:
-    return json.loads(written(record, **how))  # type: ignore[arg-type]
+def read_log_line(record: ExchangeRecord, **how: object) -> dict[str, object]:
+    return json.loads(write_log_line(record, **how))  # type: ignore[arg-type]
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
 def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
-    assert told(exchange()) == {
+    assert read_log_line(exchange()) == {
         "time": "2027-01-15T08:00:00.250Z",
         "event": "exchange",
         "level": "warn",
@@ -112,7 +114,7 @@ def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
     ],
 )
 def test_the_level_tells_what_needs_a_look(changes: dict[str, object], level: str) -> None:
-    assert told(exchange(**changes))["level"] == level
+    assert read_log_line(exchange(**changes))["level"] == level
 
 
 def test_the_next_exchange_of_the_same_client_has_its_own_numbers() -> None:
@@ -136,18 +138,18 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
     telemetry.record_attempt(record, "mistral", "ok", 0.5)
     telemetry.finish_exchange(running, 101.0)
     assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
-    assert "attempts" not in told(exchange(attempts=[("groq", "ok", 0.5)]))
+    assert "attempts" not in read_log_line(exchange(attempts=[("groq", "ok", 0.5)]))
 
 
 def test_many_losses_make_no_long_line() -> None:
-    line = told(exchange(losses=("a", "b") * 5000))
+    line = read_log_line(exchange(losses=("a", "b") * 5000))
     assert (line["losses"], line["loss_count"]) == (["a", "b"], 10_000)
-    assert "  a×5000, b×5000  " in written(exchange(losses=("a", "b") * 5000), "text")
+    assert "  a×5000, b×5000  " in write_log_line(exchange(losses=("a", "b") * 5000), "text")
 
 
 def test_an_estimate_is_marked() -> None:
-    assert told(exchange(usage_estimated=True))["usage_estimated"] is True
-    assert "~500 in" in written(exchange(usage_estimated=True), "text")
+    assert read_log_line(exchange(usage_estimated=True))["usage_estimated"] is True
+    assert "~500 in" in write_log_line(exchange(usage_estimated=True), "text")
 
 
 def test_none_writes_no_exchanges_but_events() -> None:
@@ -193,20 +195,20 @@ FORGED = 'x\n{"time":"now","event":"exchange","status":200}\r\x1b[2J\u2028\u202e
     ],
 )
 def test_no_line_can_be_forged(field: str, form: str) -> None:
-    line = written(exchange(**{field: FORGED}), form)
+    line = write_log_line(exchange(**{field: FORGED}), form)
     assert all(character.isprintable() for character in line[:-1])
     if form == "json":
         assert json.loads(line)["status"] == 200
 
 
 def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
-    line = written(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
+    line = write_log_line(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
     assert r'  "a  status=500  key=\"root\"" → llama-4  ' in line
     assert r'request_id="r\" key=root"' in line
 
 
 def test_what_peers_wrote_is_cut() -> None:
-    line = told(exchange(requested_model="m" * 10_000, user_agent="a" * 10_000, path="/" * 10_000))
+    line = read_log_line(exchange(requested_model="m" * 10_000, user_agent="a" * 10_000, path="/" * 10_000))
     assert len(json.dumps(line)) < 1500
     assert str(line["requested_model"]).endswith("m…")
 
@@ -222,12 +224,14 @@ def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
 
 
 def test_half_a_character_does_not_break_a_line() -> None:
-    assert told(exchange(requested_model="a\ud800b"))["requested_model"] == "a\\ud800b"
+    assert read_log_line(exchange(requested_model="a\ud800b"))["requested_model"] == "a\\ud800b"
 
 
 def test_queries_are_cut_because_they_may_hold_a_key() -> None:
     for form in ("json", "text"):
-        assert "hush" not in written(exchange(path="/v1beta/models/m:generateContent?key=hush", provider=""), form)
+        assert "hush" not in write_log_line(
+            exchange(path="/v1beta/models/m:generateContent?key=hush", provider=""), form
+        )
 
 
 KEYS = [
@@ -246,7 +250,7 @@ def test_keys_are_known_by_their_shape(key: str) -> None:
         f"Incorrect API key provided: {REDACTED}.",
         f"Incorrect API key provided: {REDACTED}",
     }
-    assert key not in written(exchange(message=f"said: {key}"))
+    assert key not in write_log_line(exchange(message=f"said: {key}"))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_credentials_are_hidden_and_words_are_not(text: str, shown: str) -> None
 def test_configured_keys_are_hidden_wherever_they_stand() -> None:
     secret = 'quoted"secret-of-a-provider'
     for form in ("json", "text"):
-        line = written(exchange(message=f"it is {secret}", requested_model=secret), form, secrets=(secret,))
+        line = write_log_line(exchange(message=f"it is {secret}", requested_model=secret), form, secrets=(secret,))
         assert "secret-of-a-provider" not in line
 
 
@@ -305,21 +309,21 @@ def test_what_a_client_calls_its_key_hides_nothing_but_itself(key: str, form: st
 
 
 def test_a_placeholder_for_a_key_does_not_hide_names() -> None:
-    assert told(exchange(provider="ollama"), secrets=("ollama",))["provider"] == "ollama"
+    assert read_log_line(exchange(provider="ollama"), secrets=("ollama",))["provider"] == "ollama"
 
 
 def test_bodies_are_logged_only_when_asked_for() -> None:
     record = exchange(request_body=b'{"api_key":"hush","q":"hi"}', response_body=b"\xff ok")
-    assert not {"request", "response"} & told(record).keys()
-    line = told(record, bodies=True)
+    assert not {"request", "response"} & read_log_line(record).keys()
+    line = read_log_line(record, bodies=True)
     assert line["request"] == f'{{"api_key":"{REDACTED}","q":"hi"}}'
     assert line["response"] == "\ufffd ok"
-    assert "hush" not in written(record, "text", bodies=True)
+    assert "hush" not in write_log_line(record, "text", bodies=True)
 
 
 def test_a_key_across_the_cut_of_a_body_is_hidden() -> None:
     body = b" " * (MAX_BODY - 10) + KEYS[0].encode() + b" " * 1000
-    line = told(exchange(request_body=body), bodies=True)
+    line = read_log_line(exchange(request_body=body), bodies=True)
     assert "sk-proj" not in str(line["request"])
     assert str(line["request"]).endswith(f"… ({len(body)} bytes)")
 

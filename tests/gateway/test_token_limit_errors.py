@@ -82,16 +82,18 @@ def client(protocol: str, target: str, limit: int = ASKED) -> Object:
     return {"protocol": protocol, "stream": True, "request": {"model": MODELS[target], **request}}
 
 
-def other(target: str) -> str:
+def other_protocol(target: str) -> str:
     return "openai-responses" if target == "anthropic" else "anthropic"
 
 
-def refused(target: str, words: str) -> Object:
+def refusal_exchange(target: str, words: str) -> Object:
     kind = "INVALID_ARGUMENT" if target == "gemini" else "invalid_request_error"
     return {"status": 400, "body": refusal(target, 400, kind, None, words)}
 
 
-def played(who: Object, target: str, exchanges: list[Object], through: HttpTransport, status: int = 200) -> list[str]:
+def play_exchanges(
+    who: Object, target: str, exchanges: list[Object], through: HttpTransport, status: int = 200
+) -> list[str]:
     return differences(who, target, exchanges, {"status": status}, through)
 
 
@@ -101,41 +103,44 @@ def played(who: Object, target: str, exchanges: list[Object], through: HttpTrans
 )
 def test_it_is_asked_for_what_it_can_give(target: str, words: str, through: HttpTransport) -> None:
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
-    first = {"expect": LIMIT[target](ASKED), **refused(target, words)}
-    assert played(client(other(target), target), target, [first, answer], through) == []
+    first = {"expect": LIMIT[target](ASKED), **refusal_exchange(target, words)}
+    assert play_exchanges(client(other_protocol(target), target), target, [first, answer], through) == []
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_it_is_known_from_then_on(target: str, through: HttpTransport) -> None:
-    who = client(other(target), target)
+    who = client(other_protocol(target), target)
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
-    assert played(who, target, [refused(target, WORDS[target]), answer], through) == []
-    assert played(who, target, [answer], through) == []
+    assert play_exchanges(who, target, [refusal_exchange(target, WORDS[target]), answer], through) == []
+    assert play_exchanges(who, target, [answer], through) == []
     less = {"expect": LIMIT[target](1_000), "body": ANSWERS[target]}
-    assert played(client(other(target), target, 1_000), target, [less], through) == []
+    assert play_exchanges(client(other_protocol(target), target, 1_000), target, [less], through) == []
 
 
 def test_what_is_left_of_a_window_is_not_the_models_limit(through: HttpTransport) -> None:
     who = client("anthropic", "openai-chat")
     answer = {"expect": LIMIT["openai-chat"](32_768), "body": ANSWERS["openai-chat"]}
     full = {"expect": LIMIT["openai-chat"](ASKED), "body": ANSWERS["openai-chat"]}
-    assert played(who, "openai-chat", [refused("openai-chat", WINDOWS[0]), answer], through) == []
-    assert played(who, "openai-chat", [full], through) == []
+    assert play_exchanges(who, "openai-chat", [refusal_exchange("openai-chat", WINDOWS[0]), answer], through) == []
+    assert play_exchanges(who, "openai-chat", [full], through) == []
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_not_a_third_time(target: str, through: HttpTransport) -> None:
-    no = refused(target, WORDS[target])
-    assert played(client(other(target), target), target, [no, no], through, 400) == []
+    no = refusal_exchange(target, WORDS[target])
+    assert play_exchanges(client(other_protocol(target), target), target, [no, no], through, 400) == []
 
 
 def test_a_client_of_the_providers_own_protocol_is_told(through: HttpTransport) -> None:
     who = client("anthropic", "anthropic")
-    assert played(who, "anthropic", [refused("anthropic", WORDS["anthropic"])], through, 400) == []
+    assert play_exchanges(who, "anthropic", [refusal_exchange("anthropic", WORDS["anthropic"])], through, 400) == []
 
 
 def test_a_window_that_is_full_is_told_at_once(through: HttpTransport) -> None:
     words = WINDOWS[0].replace("33268", "600")
     assert (
-        played(client("anthropic", "openai-chat"), "openai-chat", [refused("openai-chat", words)], through, 400) == []
+        play_exchanges(
+            client("anthropic", "openai-chat"), "openai-chat", [refusal_exchange("openai-chat", words)], through, 400
+        )
+        == []
     )

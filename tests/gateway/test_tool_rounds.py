@@ -45,7 +45,9 @@ def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
     close_all()
 
 
-def opened(base: str, talk: Script, source: str, target: str, stream: bool, thinking: bool = True) -> Conversation:
+def open_conversation(
+    base: str, talk: Script, source: str, target: str, stream: bool, thinking: bool = True
+) -> Conversation:
     task = Task(f"How is it? {talk.mark}", RESULTS, thinking=thinking)
     losses()
     return CLIENTS[source](base, MODELS[target], stream, task)
@@ -58,7 +60,7 @@ ROME = ("get_time", {"city": "Rome"})
 OSLO = ("get_weather", {"city": "Oslo"})
 
 
-def steady(talk: Script) -> None:
+def check_stable_prefix(talk: Script) -> None:
     """What was sent stands unchanged at the head of what is sent next."""
     for shorter, longer in pairwise(prefix(asked) for asked in talk.asked):
         assert longer[: len(shorter)] == shorter
@@ -73,14 +75,14 @@ def steady(talk: Script) -> None:
 def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """Two calls at once, of both servers, then one more; with words in between."""
     plain = provider.script(ScriptedAnswer("Hello."))
-    one = opened(tooled, plain, source, target, stream).turn().usage
+    one = open_conversation(tooled, plain, source, target, stream).turn().usage
     talk = provider.script(
         ScriptedAnswer("Let me see. ", (ADD, ECHO), "Both.", again=True),
         ScriptedAnswer("", (("test__image", {}),), "And a picture."),
         ScriptedAnswer("It is 5.", (), "Enough."),
         signed=True,
     )
-    client = opened(tooled, talk, source, target, stream)
+    client = open_conversation(tooled, talk, source, target, stream)
     turn = client.turn()
     assert talk.refused == []
     assert (turn.text, turn.calls) == ("Let me see. It is 5.", [])
@@ -88,7 +90,7 @@ def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, tar
     assert len(talk.asked) == 3
     for asked in talk.asked:
         assert_sealed(talk, asked, target)
-    steady(talk)
+    check_stable_prefix(talk)
     assert '{\\"sum\\":5}' in talk.asked[1].text or '"sum":5' in talk.asked[1].text
     assert "from afar" in talk.asked[1].text.partition("net__echo")[2]
     assert PIXEL in talk.asked[2].raw.replace("_", "/").replace("-", "+")
@@ -110,7 +112,7 @@ def test_calls_of_both_kinds(provider: Provider, tooled: str, source: str, targe
         ScriptedAnswer("You are welcome."),
         signed=True,
     )
-    client = opened(tooled, talk, source, target, stream)
+    client = open_conversation(tooled, talk, source, target, stream)
     turns = client.run()
     assert talk.refused == []
     assert [[call.name for call in turn.calls] for turn in turns] == [["get_weather", "get_time"], ["get_weather"], []]
@@ -120,7 +122,7 @@ def test_calls_of_both_kinds(provider: Provider, tooled: str, source: str, targe
     assert talk.refused == []
     for asked in talk.asked[:4]:
         assert_sealed(talk, asked, source if source != "openai-chat" else "")
-    steady(talk)
+    check_stable_prefix(talk)
     last = "".join(elements(talk.asked[3])[1:])
     order = r"test__add.*sum\W+5.*get_weather.*net__echo.*get_time.*15 .*from afar.*noon"
     assert re.search(order, last, re.DOTALL), last

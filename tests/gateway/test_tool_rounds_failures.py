@@ -71,7 +71,7 @@ def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPa
     close_all()
 
 
-def opened(base: str, talk: Script, source: str, model: str, stream: bool) -> Conversation:
+def open_conversation(base: str, talk: Script, source: str, model: str, stream: bool) -> Conversation:
     return CLIENTS[source](base, model, stream, Task(f"Go. {talk.mark}", {}))
 
 
@@ -98,7 +98,7 @@ def test_what_tools_give(provider: Provider, tooled: str, target: str, stream: b
     second = tuple((f"test__{name}", {}) for name in ("image", "audio", "resources"))
     talk = provider.script(ScriptedAnswer("", first), ScriptedAnswer("", second), ScriptedAnswer("Done."))
     source = "anthropic" if target == "openai-chat" else "openai-chat"
-    turn = opened(tooled, talk, source, model(target), stream).turn()
+    turn = open_conversation(tooled, talk, source, model(target), stream).turn()
     assert talk.refused == []
     assert turn.text == "Done."
     told = talk.asked[1].text
@@ -118,7 +118,7 @@ def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) ->
     """The model is told, and the next answer has its tools again."""
     talk = provider.script(ScriptedAnswer("", (("test__crash", {}), ("test__crash", {}))), ScriptedAnswer("Sorry."))
     with serve_config_text(tmp_path, serve_with_mcp(tmp_path, provider)) as base:
-        assert opened(base, talk, "openai-chat", model("anthropic"), stream).turn().text == "Sorry."
+        assert open_conversation(base, talk, "openai-chat", model("anthropic"), stream).turn().text == "Sorry."
     assert talk.refused == []
     assert talk.asked[1].text.count('"is_error":true') == 2
 
@@ -130,7 +130,7 @@ def test_a_tool_that_takes_too_long(
     talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("Too slow."))
     over = hold_timeouts(monkeypatch, 0.2)
     with serve_config_text(tmp_path, text) as base, ThreadPoolExecutor(1) as pool:
-        turn = pool.submit(opened(base, talk, "openai-chat", model("anthropic"), True).turn)
+        turn = pool.submit(open_conversation(base, talk, "openai-chat", model("anthropic"), True).turn)
         call = control.call()
         over.set()
         assert turn.result(PATIENCE).text == "Too slow."
@@ -149,7 +149,7 @@ AGAIN = ScriptedAnswer("", (("test__echo", {"text": "more"}),))
 def test_a_model_that_stops_when_told(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """Beyond the last round calls are refused, so that it can still answer."""
     talk = provider.script(AGAIN, AGAIN, AGAIN, ScriptedAnswer("Enough."))
-    assert opened(tooled, talk, source, model(target), stream).turn().text == "Enough."
+    assert open_conversation(tooled, talk, source, model(target), stream).turn().text == "Enough."
     assert talk.refused == []
     assert talk.asked[-1].text.count("no more calls") == 1
 
@@ -158,7 +158,7 @@ def test_a_model_that_stops_when_told(provider: Provider, tooled: str, source: s
 @pairs
 def test_a_model_that_calls_for_ever(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     talk = provider.script(*[AGAIN] * 9)
-    client = opened(tooled, talk, source, model(target), stream)
+    client = open_conversation(tooled, talk, source, model(target), stream)
     match = None if stream and source == "openai-responses" else "still calls tools after 2 rounds"
     with pytest.raises(client.raises, match=match):
         client.turn()
@@ -176,7 +176,7 @@ def test_a_refusal_in_a_later_round(
 ) -> None:
     """The client is told what the provider said; what was run is not run again, here or elsewhere."""
     talk = provider.script(AGAIN, *[Step(fails=fails)] * 3, ScriptedAnswer("Never said."))
-    client = opened(tooled, talk, source, f"b-{provider_name(target)}", stream)
+    client = open_conversation(tooled, talk, source, f"b-{provider_name(target)}", stream)
     words = {"rate": "Too many requests", "busy": "servers are busy", "bad": "cannot be done"}
     # An SDK tells of a broken stream in words of its own.
     match = None if stream and source == "openai-responses" else words[fails]
@@ -201,7 +201,7 @@ def test_a_stream_that_breaks_in_a_later_round(
     talk = provider.script(
         AGAIN, Step(ScriptedAnswer("Once upon a time there was"), breaks=breaks), ScriptedAnswer("Never said.")
     )  # type: ignore[arg-type]
-    client = opened(tooled, talk, source, f"b-{provider_name(target)}", True)
+    client = open_conversation(tooled, talk, source, f"b-{provider_name(target)}", True)
     with pytest.raises(client.raises):
         client.turn()
     assert len(talk.asked) == 2
@@ -210,7 +210,7 @@ def test_a_stream_that_breaks_in_a_later_round(
 @pairs
 def test_a_body_that_is_cut_in_a_later_round(provider: Provider, tooled: str, source: str, target: str) -> None:
     talk = provider.script(AGAIN, Step(ScriptedAnswer("Once upon a time"), breaks="cut"), ScriptedAnswer("Never said."))
-    client = opened(tooled, talk, source, f"b-{provider_name(target)}", False)
+    client = open_conversation(tooled, talk, source, f"b-{provider_name(target)}", False)
     with pytest.raises(client.raises):
         client.turn()
     assert {asked.protocol for asked in talk.asked} == {target}
@@ -225,7 +225,7 @@ def asked_for(talk: Script, stream: bool, target: str = "anthropic") -> bytes:
     return json.dumps({"model": model(target), "messages": messages, "stream": stream}).encode()
 
 
-def connected(base: str, body: bytes) -> socket.socket:
+def connect_and_post(base: str, body: bytes) -> socket.socket:
     address = urlsplit(base)
     client = socket.create_connection((address.hostname or "", address.port or 0), PATIENCE)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -239,7 +239,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call(
 ) -> None:
     """Its call is cancelled at the server, and nobody is asked again."""
     talk = provider.script(ScriptedAnswer("Wait. ", (("test__slow", {}),)), ScriptedAnswer("Never said."))
-    client = connected(tooled, asked_for(talk, stream))
+    client = connect_and_post(tooled, asked_for(talk, stream))
     waiting = control.call()
     client.close()
     assert waiting.read_last_line() == "cancelled"
@@ -250,7 +250,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, 
     talk = provider.script(ScriptedAnswer("Wait. ", (("get_weather", {"city": "Paris"}), ("test__slow", {}))))
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
     body = json.dumps({**json.loads(asked_for(talk, True)), "tools": tools}).encode()
-    client = connected(tooled, body)
+    client = connect_and_post(tooled, body)
     waiting = control.call()
     client.close()
     assert waiting.read_last_line() == "cancelled"
@@ -260,7 +260,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, 
 def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, stream: bool) -> None:
     hold = Hold()
     talk = provider.script(AGAIN, Step(ScriptedAnswer("Never said."), hold=hold))
-    client = connected(tooled, asked_for(talk, stream))
+    client = connect_and_post(tooled, asked_for(talk, stream))
     assert hold.reached.wait(PATIENCE)
     client.close()
     assert hold.gone.wait(PATIENCE)

@@ -17,7 +17,7 @@ from gateway.mcp_gateway import serve_config_text, serve_with_mcp
 from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer
 from gateway.raw_exchange import ask
 from gateway.state_clients import function_calls, function_outputs, open_client
-from gateway.test_tool_rounds import ADD, MODELS, PARIS, opened
+from gateway.test_tool_rounds import ADD, MODELS, PARIS, open_conversation
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from waits import PATIENCE, poll
 
@@ -75,7 +75,7 @@ def test_another_provider_goes_on(
         ScriptedAnswer("Back again."),
         signed=True,
     )
-    client = opened(tooled, talk, source, first, stream)
+    client = open_conversation(tooled, talk, source, first, stream)
     client.run([MODELS[second]])
     assert talk.refused == []
     assert [asked.protocol for asked in talk.asked] == [first, first, second]
@@ -101,7 +101,7 @@ def test_without_a_store(provider: Provider, forgetful: str, source: str, target
         ScriptedAnswer("Bye."),
         signed=target != "gemini",  # which takes a placeholder, but has to make do with it
     )
-    client = opened(forgetful, talk, source, target, stream)
+    client = open_conversation(forgetful, talk, source, target, stream)
     turns = client.run()
     assert [turn.text for turn in turns] == ["Look. Both. ", "It is 15 °C."]
     client.ask("And now?")
@@ -252,7 +252,7 @@ def test_calls_that_are_shown(provider: Provider, telling: str, source: str, tar
         ScriptedAnswer("Bye."),
         signed=True,
     )
-    client = opened(telling, talk, source, target, stream)
+    client = open_conversation(telling, talk, source, target, stream)
     turns = client.run()
     client.ask("And?")
     client.turn()

@@ -49,7 +49,7 @@ streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whol
 pairs = pytest.mark.parametrize(("source", "target"), PAIRS)
 
 
-def searching(url: str, settings: str = "") -> str:
+def config_with_search(url: str, settings: str = "") -> str:
     """A configuration in which every provider has the tool search."""
     return configuration(url).replace("api_key =", f'tool_search = "gateway"\n{settings}api_key =')
 
@@ -58,7 +58,7 @@ def searching(url: str, settings: str = "") -> str:
 def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("search")
     file = folder / "toolwire.toml"
-    file.write_text(f'{searching(provider.url)}[store]\nurl = "sqlite:///{folder}/store.db"\n')
+    file.write_text(f'{config_with_search(provider.url)}[store]\nurl = "sqlite:///{folder}/store.db"\n')
     with serve_config(file) as base:
         yield base
     close_all()
@@ -67,13 +67,13 @@ def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def forgetful_gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("forgetful") / "toolwire.toml"
-    file.write_text(f'{searching(provider.url)}[store]\nurl = "none"\n')
+    file.write_text(f'{config_with_search(provider.url)}[store]\nurl = "none"\n')
     with serve_config(file) as base:
         yield base
     close_all()
 
 
-def limited(says: ScriptedAnswer) -> Callable[[Received], ScriptedAnswer]:
+def limit_tools(says: ScriptedAnswer) -> Callable[[Received], ScriptedAnswer]:
     """An answer of a provider that takes only so many tools."""
 
     def answer(asked: Received) -> ScriptedAnswer:
@@ -93,11 +93,13 @@ def use(name: str, city: str, text: str = "", **more: Any) -> ScriptedAnswer:
     return ScriptedAnswer(text, (Use(name, {"city": city}),), **more)
 
 
-def scripted(provider: Provider, *says: ScriptedAnswer, signed: bool = False) -> Script:
-    return provider.script(*(Step(limited(one)) for one in says), signed=signed)
+def script_with_limit(provider: Provider, *says: ScriptedAnswer, signed: bool = False) -> Script:
+    return provider.script(*(Step(limit_tools(one)) for one in says), signed=signed)
 
 
-def opened(base: str, talk: Script, source: str, target: str, stream: bool, thinking: bool = False) -> Conversation:
+def open_conversation(
+    base: str, talk: Script, source: str, target: str, stream: bool, thinking: bool = False
+) -> Conversation:
     losses()
     task = Task(f"How is it? {talk.mark}", RESULTS, thinking=thinking, tools=TOOLS)
     # OpenAI's own models take no tools with reasoning in Chat.
@@ -105,7 +107,7 @@ def opened(base: str, talk: Script, source: str, target: str, stream: bool, thin
     return CLIENTS[source](base, model, stream, task)
 
 
-def declared(asked: Received) -> list[str]:
+def declared_names(asked: Received) -> list[str]:
     return [tool.name for tool in find_declared_tool(asked.body)]
 
 
@@ -141,10 +143,10 @@ def test_the_words_of_the_tools_are_not_read_on_the_event_loop(
             return run(*given)
 
         monkeypatch.setattr(kind, name, note)
-    talk = scripted(provider, search("weather"), use("get_weather", "Paris"), ScriptedAnswer("15 °C."))
+    talk = script_with_limit(provider, search("weather"), use("get_weather", "Paris"), ScriptedAnswer("15 °C."))
     with monkeypatch.context() as patch:
         patch.setattr(large_work, "LARGE_BODY", 1000)
-        opened(gateway, talk, "openai-chat", "anthropic", stream).run()
+        open_conversation(gateway, talk, "openai-chat", "anthropic", stream).run()
     assert all(name.startswith("toolwire-large-work") for name in threads.values()), threads
     assert threads.keys() == {"__init__", "next_request"}
 
@@ -153,10 +155,10 @@ def test_the_words_of_the_tools_are_not_read_on_the_event_loop(
 @pairs
 def test_a_tool_is_found_and_called(provider: Provider, gateway: str, source: str, target: str, stream: bool) -> None:
     """The model searches, gets the tool and calls it; the client gets the call alone."""
-    talk = scripted(
+    talk = script_with_limit(
         provider, search("weather in a city"), use("get_weather", "Paris", "Let me see. "), ScriptedAnswer("15 °C.")
     )
-    client = opened(gateway, talk, source, target, stream)
+    client = open_conversation(gateway, talk, source, target, stream)
     turns = client.run()
     assert talk.refused == []
     assert [[(call.name, call.arguments) for call in turn.calls] for turn in turns] == [
@@ -165,7 +167,7 @@ def test_a_tool_is_found_and_called(provider: Provider, gateway: str, source: st
     ]
     assert [turn.text for turn in turns] == ["Let me see. ", "15 °C."]
     assert "tool-deferred" in losses()
-    first, second, third = map(declared, talk.asked)
+    first, second, third = map(declared_names, talk.asked)
     assert len(first) == 33
     assert first[-1] == SEARCH_NAME
     assert second[: len(first)] == first
@@ -178,7 +180,7 @@ def test_a_tool_is_found_and_called(provider: Provider, gateway: str, source: st
 def test_a_growing_conversation(provider: Provider, gateway: str, source: str, target: str, stream: bool) -> None:
     """Several searches, in several turns; a search together with a call of the client; and one that finds nothing."""
     both = ScriptedAnswer("Both. ", (Use("get_weather", {"city": "Oslo"}), Use(SEARCH_NAME, {"query": "time of day"})))
-    talk = scripted(
+    talk = script_with_limit(
         provider,
         search("shop13__get_item shop130__get_item"),
         search("weather"),
@@ -189,7 +191,7 @@ def test_a_growing_conversation(provider: Provider, gateway: str, source: str, t
         search("xylophone"),
         ScriptedAnswer("Noon."),
     )
-    client = opened(gateway, talk, source, target, stream)
+    client = open_conversation(gateway, talk, source, target, stream)
     client.run()
     client.ask("And the time in Rome?")
     turns = client.run()
@@ -197,7 +199,7 @@ def test_a_growing_conversation(provider: Provider, gateway: str, source: str, t
     assert [[call.name for call in turn.calls] for turn in turns] == [["get_weather"], ["get_time"], []]
     assert len(talk.asked) == 8
     assert_growing(talk)
-    found = declared(talk.asked[-1])[33:]
+    found = declared_names(talk.asked[-1])[33:]
     assert found[0] == "shop130__get_item"
     assert {"get_weather", "get_time"} <= set(found)
 
@@ -205,7 +207,7 @@ def test_a_growing_conversation(provider: Provider, gateway: str, source: str, t
 @parametrize_pairwise(AXES)
 def test_thinking_that_is_signed(provider: Provider, gateway: str, source: str, target: str, stream: bool) -> None:
     """Newer Anthropic models refuse thinking that was made with other tools. All others get theirs back."""
-    talk = scripted(
+    talk = script_with_limit(
         provider,
         search("weather", thinking="I need a tool.", again=True),
         use("get_weather", "Paris", thinking="Now I have it."),
@@ -215,7 +217,7 @@ def test_thinking_that_is_signed(provider: Provider, gateway: str, source: str, 
         ScriptedAnswer("Noon."),
         signed=True,
     )
-    client = opened(gateway, talk, source, target, stream, thinking=True)
+    client = open_conversation(gateway, talk, source, target, stream, thinking=True)
     client.run()
     client.ask("And the time in Rome?")
     assert client.run()[-1].text == "Noon."
@@ -226,16 +228,16 @@ def test_thinking_that_is_signed(provider: Provider, gateway: str, source: str, 
 @parametrize_pairwise(AXES)
 def test_without_a_store(provider: Provider, forgetful_gateway: str, source: str, target: str, stream: bool) -> None:
     """The searches are forgotten; what the history calls is declared."""
-    talk = scripted(
+    talk = script_with_limit(
         provider, search("weather"), use("get_weather", "Paris"), ScriptedAnswer("15 °C."), ScriptedAnswer("Bye.")
     )
-    client = opened(forgetful_gateway, talk, source, target, stream)
+    client = open_conversation(forgetful_gateway, talk, source, target, stream)
     assert client.run()[-1].text == "15 °C."
     client.ask("Thanks.")
     assert client.turn().text == "Bye."
     assert talk.refused == []
     for asked in talk.asked[2:]:
-        assert declared(asked)[33:] == ["get_weather"]
+        assert declared_names(asked)[33:] == ["get_weather"]
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +264,8 @@ def test_tools_of_mcp_servers(provider: Provider, equipped_gateway: str, target:
         assert got.status == 200, got.data
         assert b"It is 5." in got.data
         assert talk.refused == []
-        assert declared(talk.asked[0]) == [SEARCH_NAME]
-        assert declared(talk.asked[1])[:2] == [SEARCH_NAME, "test__add"]
+        assert declared_names(talk.asked[0]) == [SEARCH_NAME]
+        assert declared_names(talk.asked[1])[:2] == [SEARCH_NAME, "test__add"]
         assert "sum" in talk.asked[2].raw
 
 

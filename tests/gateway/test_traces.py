@@ -104,17 +104,19 @@ def exchange(**changes: object) -> ExchangeRecord:
     return make_record(**(told | changes))
 
 
-def plain(value: AnyValue) -> object:
+def plain_value(value: AnyValue) -> object:
     if value.HasField("array_value"):
-        return [plain(item) for item in value.array_value.values]
+        return [plain_value(item) for item in value.array_value.values]
     return getattr(value, str(value.WhichOneof("value")))
 
 
 def attributes(span: Span) -> dict[str, object]:
-    return {pair.key: plain(pair.value) for pair in span.attributes}
+    return {pair.key: plain_value(pair.value) for pair in span.attributes}
 
 
-def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> list[tuple[tuple[str, str], ...]]:
+def trace_exchanges(
+    *records: ExchangeRecord, headers: dict[str, str] | None = None
+) -> list[tuple[tuple[str, str], ...]]:
     """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
     warnings: list[str] = []
     telemetry = Telemetry(
@@ -133,7 +135,7 @@ def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> l
 
 
 def test_a_span_tells_the_exchange_by_the_conventions(collector: Collector) -> None:
-    traced(exchange())
+    trace_exchanges(exchange())
     (span,) = collector.spans()
     assert collector.taken[0][0] == "/v1/traces"
     assert span.name == "chat flash"
@@ -170,17 +172,19 @@ def test_a_span_tells_the_exchange_by_the_conventions(collector: Collector) -> N
 
 
 def test_the_service_is_named(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    traced(exchange())
+    trace_exchanges(exchange())
     monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
-    traced(exchange())
+    trace_exchanges(exchange())
     resources = [request.resource_spans[0].resource for _, request in collector.taken]
-    names = [{pair.key: plain(pair.value) for pair in resource.attributes}["service.name"] for resource in resources]
+    names = [
+        {pair.key: plain_value(pair.value) for pair in resource.attributes}["service.name"] for resource in resources
+    ]
     assert names == ["toolwire", "ours"]
 
 
 def test_the_clients_trace_is_continued_and_passed_on(collector: Collector) -> None:
     headers = {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=me"}
-    (passed_on,) = traced(exchange(), headers=headers)
+    (passed_on,) = trace_exchanges(exchange(), headers=headers)
     (span,) = collector.spans()
     assert span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
     assert span.parent_span_id.hex() == "b7ad6b7169203331"
@@ -191,7 +195,7 @@ def test_the_clients_trace_is_continued_and_passed_on(collector: Collector) -> N
 
 
 def test_a_trace_that_is_not_sampled_stays_so(collector: Collector) -> None:
-    (passed_on,) = traced(exchange(), headers={"traceparent": PARENT[:-1] + "0"})
+    (passed_on,) = trace_exchanges(exchange(), headers={"traceparent": PARENT[:-1] + "0"})
     assert collector.spans() == []
     assert dict(passed_on)["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c-")
     assert dict(passed_on)["traceparent"].endswith("-00")
@@ -199,7 +203,7 @@ def test_a_trace_that_is_not_sampled_stays_so(collector: Collector) -> None:
 
 @pytest.mark.parametrize("broken", ["", "nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "x" * 10_000])
 def test_a_broken_trace_starts_a_new_one(collector: Collector, broken: str) -> None:
-    (passed_on,) = traced(exchange(), headers={"traceparent": broken})
+    (passed_on,) = trace_exchanges(exchange(), headers={"traceparent": broken})
     (span,) = collector.spans()
     assert span.parent_span_id == b""
     ((name, value),) = passed_on
@@ -211,7 +215,7 @@ def test_a_broken_trace_starts_a_new_one(collector: Collector, broken: str) -> N
 def test_failures_are_told(collector: Collector) -> None:
     upstream = exchange(status=502, failure="upstream", usage=None)
     upstream.attempts += [("gemini", "503", 0.1), ("groq", "refused", 0.2)]
-    traced(
+    trace_exchanges(
         upstream,
         exchange(status=404, failure="not_found", requested_model="nope\n", model="", provider="", upstream_address=""),
     )
@@ -225,7 +229,7 @@ def test_failures_are_told(collector: Collector) -> None:
 
 
 def test_what_is_no_conversation_is_no_operation_of_a_model(collector: Collector) -> None:
-    traced(exchange(operation="models", model="", requested_model="", provider="", usage=None))
+    trace_exchanges(exchange(operation="models", model="", requested_model="", provider="", usage=None))
     (span,) = collector.spans()
     assert span.name == "models"
     assert not {"gen_ai.operation.name", "gen_ai.provider.name"} & attributes(span).keys()

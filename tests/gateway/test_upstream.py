@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest) -> Test:
     return partial(on_loop, request.param)
 
 
-def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
+def answer_once(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
     """One request, these bytes, and the connection is closed."""
 
     async def script(peer: Peer) -> None:
@@ -48,7 +48,7 @@ def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
     return script
 
 
-async def serving(peer: Peer) -> None:
+async def answer_until_closed(peer: Peer) -> None:
     """Answers until the client leaves."""
     while True:
         await peer.request()
@@ -139,13 +139,13 @@ PACKED = gzip.compress(b"hello " * 50)
 BARE = zlib.compressobj(wbits=-15)
 
 
-def lengthy(*lines: bytes, body: bytes) -> bytes:
+def answer_with_length(*lines: bytes, body: bytes) -> bytes:
     return HEAD + b"".join(line + b"\r\n" for line in lines) + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 ANSWERS: dict[str, tuple[bytes, int, bytes | str]] = {
-    "with a length": (lengthy(body=b"hello"), 200, b"hello"),
-    "empty": (lengthy(body=b""), 200, b""),
+    "with a length": (answer_with_length(body=b"hello"), 200, b"hello"),
+    "empty": (answer_with_length(body=b""), 200, b""),
     "an error": (b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\nslow", 429, b"slow"),
     "without a reason": (b"HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok", 200, b"ok"),
     "chunked": (CHUNKED + b"5\r\nhello\r\n6;ext=1\r\n world\r\n0\r\n\r\n", 200, b"hello world"),
@@ -154,34 +154,50 @@ ANSWERS: dict[str, tuple[bytes, int, bytes | str]] = {
     "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\nhello", 200, b"hello"),
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
     "not modified": (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", 304, b""),
-    "after a 100": (b"HTTP/1.1 100 Continue\r\n\r\n" + lengthy(body=b"hello"), 200, b"hello"),
-    "after hints": (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 3 + lengthy(body=b"hello"), 200, b"hello"),
-    "with an offer to upgrade": (lengthy(b"upgrade: h2c", b"connection: upgrade", body=b"hello"), 200, b"hello"),
-    "in gzip": (lengthy(b"content-encoding: gzip", body=PACKED), 200, b"hello " * 50),
-    "in two gzips": (lengthy(b"content-encoding: x-gzip", body=PACKED + PACKED), 200, b"hello " * 100),
-    "in gzip, padded": (lengthy(b"content-encoding: GZIP", body=PACKED + b"\0\0"), 200, b"hello " * 50),
-    "in deflate": (lengthy(b"content-encoding: deflate", body=zlib.compress(b"hello")), 200, b"hello"),
-    "in bare deflate": (
-        lengthy(b"content-encoding: deflate", body=BARE.compress(b"hello") + BARE.flush()),
+    "after a 100": (b"HTTP/1.1 100 Continue\r\n\r\n" + answer_with_length(body=b"hello"), 200, b"hello"),
+    "after hints": (
+        b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 3 + answer_with_length(body=b"hello"),
         200,
         b"hello",
     ),
-    "empty, in gzip": (lengthy(b"content-encoding: gzip", body=b""), 200, b""),
-    "in something unknown": (lengthy(b"content-encoding: br", body=b"hello"), 200, b"hello"),
-    "more than was promised": (lengthy(body=b"hello") + b"HTTP/1.1 200 OK\r\n", 200, b"hello"),
-    "more, a whole answer": (lengthy(body=b"hello") + lengthy(body=b"other"), 200, b"hello"),
-    "more, and garbage": (lengthy(body=b"hello") + b"garbage", 200, b"hello"),
+    "with an offer to upgrade": (
+        answer_with_length(b"upgrade: h2c", b"connection: upgrade", body=b"hello"),
+        200,
+        b"hello",
+    ),
+    "in gzip": (answer_with_length(b"content-encoding: gzip", body=PACKED), 200, b"hello " * 50),
+    "in two gzips": (answer_with_length(b"content-encoding: x-gzip", body=PACKED + PACKED), 200, b"hello " * 100),
+    "in gzip, padded": (answer_with_length(b"content-encoding: GZIP", body=PACKED + b"\0\0"), 200, b"hello " * 50),
+    "in deflate": (answer_with_length(b"content-encoding: deflate", body=zlib.compress(b"hello")), 200, b"hello"),
+    "in bare deflate": (
+        answer_with_length(b"content-encoding: deflate", body=BARE.compress(b"hello") + BARE.flush()),
+        200,
+        b"hello",
+    ),
+    "empty, in gzip": (answer_with_length(b"content-encoding: gzip", body=b""), 200, b""),
+    "in something unknown": (answer_with_length(b"content-encoding: br", body=b"hello"), 200, b"hello"),
+    "more than was promised": (answer_with_length(body=b"hello") + b"HTTP/1.1 200 OK\r\n", 200, b"hello"),
+    "more, a whole answer": (answer_with_length(body=b"hello") + answer_with_length(body=b"other"), 200, b"hello"),
+    "more, and garbage": (answer_with_length(body=b"hello") + b"garbage", 200, b"hello"),
     "cut by its length": (HEAD + b"content-length: 9\r\n\r\nhello", 200, "connection-closed"),
     "cut between chunks": (CHUNKED + b"5\r\nhello\r\n", 200, "connection-closed"),
     "cut within a chunk": (CHUNKED + b"5\r\nhel", 200, "connection-closed"),
     "cut in the trailers": (CHUNKED + b"5\r\nhello\r\n0\r\n", 200, "connection-closed"),
-    "cut in gzip": (lengthy(b"content-encoding: gzip", body=PACKED[:-9]), 200, "connection-closed"),
-    "not gzip": (lengthy(b"content-encoding: gzip", body=b"hello"), 200, "protocol"),
+    "cut in gzip": (answer_with_length(b"content-encoding: gzip", body=PACKED[:-9]), 200, "connection-closed"),
+    "not gzip": (answer_with_length(b"content-encoding: gzip", body=b"hello"), 200, "protocol"),
     "a chunk without size": (CHUNKED + b"hello\r\n", 200, "protocol"),
-    "too long": (lengthy(body=b"x" * (LIMIT + 1)), 200, "protocol"),
+    "too long": (answer_with_length(body=b"x" * (LIMIT + 1)), 200, "protocol"),
     "too long until it closes": (HEAD + b"\r\n" + b"x" * (LIMIT + 1), 200, "protocol"),
-    "too long, unpacked": (lengthy(b"content-encoding: gzip", body=gzip.compress(bytes(LIMIT + 1))), 200, "protocol"),
-    "just not too long": (lengthy(b"content-encoding: gzip", body=gzip.compress(bytes(LIMIT))), 200, bytes(LIMIT)),
+    "too long, unpacked": (
+        answer_with_length(b"content-encoding: gzip", body=gzip.compress(bytes(LIMIT + 1))),
+        200,
+        "protocol",
+    ),
+    "just not too long": (
+        answer_with_length(b"content-encoding: gzip", body=gzip.compress(bytes(LIMIT))),
+        200,
+        bytes(LIMIT),
+    ),
     "endless trailers": (CHUNKED + b"0\r\n" + b"x: %s\r\n" % (b"y" * 1000) * 600, 200, "protocol"),
     "an endless chunk extension": (CHUNKED + b"5;x=" + b"y" * 600_000, 200, "protocol"),
 }
@@ -192,7 +208,7 @@ def test_the_body_of_an_answer_is_read_whole(run: Test, name: str) -> None:
     wire, status, body = ANSWERS[name]
 
     async def test() -> None:
-        async with provider(answering(wire), patience=False) as peer, client() as made:
+        async with provider(answer_once(wire), patience=False) as peer, client() as made:
             answer = await send_post(made, peer.address())
             assert answer.status == status
             read = await answer.read(LIMIT)
@@ -207,7 +223,7 @@ def test_an_answer_that_comes_byte_by_byte_is_the_same(run: Test, name: str) -> 
     wire, status, body = ANSWERS[name]
 
     async def test() -> None:
-        async with provider(answering(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
+        async with provider(answer_once(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
             answer = await send_post(made, peer.address())
             assert answer.status == status
             chunks = await read_chunks(answer)
@@ -246,7 +262,7 @@ def test_an_answer_without_a_sound_head_is_a_fault(run: Test, name: str, step: i
     pieces = [wire[at : at + step] for at in range(0, len(wire), step)]
 
     async def test() -> None:
-        async with provider(answering(*pieces), patience=False) as peer, client() as made:
+        async with provider(answer_once(*pieces), patience=False) as peer, client() as made:
             fault = await expect_transport_error(made, peer.address())
             assert (fault.kind, f"127.0.0.1:{peer.port}" in fault.detail) == (kind, True)
 
@@ -257,7 +273,7 @@ def test_headers_have_lower_case_names_and_repeated_ones_are_joined(run: Test) -
     wire = HEAD + b"X-A: 1\r\nx-b:\xe9\r\nx-a:  2 \r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n"
 
     async def test() -> None:
-        async with provider(answering(wire)) as peer, client() as made:
+        async with provider(answer_once(wire)) as peer, client() as made:
             answer = await send_post(made, peer.address())
             assert answer.headers == {"x-a": "1, 2", "x-b": "é"}
             answer.abort()
@@ -267,7 +283,7 @@ def test_headers_have_lower_case_names_and_repeated_ones_are_joined(run: Test) -
 
 def test_the_answer_to_a_head_has_no_body(run: Test) -> None:
     async def test() -> None:
-        async with provider(answering(lengthy(body=b"")[:-4] + b"5\r\n\r\n")) as peer, client() as made:
+        async with provider(answer_once(answer_with_length(body=b"")[:-4] + b"5\r\n\r\n")) as peer, client() as made:
             answer = await made.send_request(peer.address(), "HEAD", "/v1/models", [], b"")
             assert isinstance(answer, HttpResponse)
             assert await answer.read(LIMIT) == b""
@@ -335,7 +351,7 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
 )
 def test_nothing_can_be_smuggled_into_a_head(run: Test, method: str, path: str, headers: list[tuple[str, str]]) -> None:
     async def test() -> None:
-        async with provider(serving) as peer, client() as made:
+        async with provider(answer_until_closed) as peer, client() as made:
             for given, own in (headers, []), ([], headers):
                 fault = await made.send_request(peer.address(), method, path, given, b"", own)
                 assert isinstance(fault, TransportError)
@@ -383,7 +399,7 @@ def test_an_answer_that_comes_while_the_body_is_sent_is_read(run: Test) -> None:
 
 def test_a_connection_is_used_again(run: Test) -> None:
     async def test() -> None:
-        async with provider(serving) as peer, client() as made:
+        async with provider(answer_until_closed) as peer, client() as made:
             for _ in range(3):
                 assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             (await send_post(made, peer.address())).abort()  # its whole body is there: nothing to cut off
@@ -402,7 +418,7 @@ def test_a_connection_is_used_again(run: Test) -> None:
 @pytest.mark.parametrize(
     "wire",
     [
-        lengthy(b"connection: close", body=b"ok"),
+        answer_with_length(b"connection: close", body=b"ok"),
         b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
         OK + b"HTTP/1.1 200 OK\r\n",
         OK + OK,
@@ -499,7 +515,7 @@ def test_a_kept_connection_that_answers_half_or_stays_silent_is_not_replaced(run
 
 def test_only_so_many_idle_connections_are_kept(run: Test) -> None:
     async def test() -> None:
-        async with provider(serving) as peer, client() as made:
+        async with provider(answer_until_closed) as peer, client() as made:
             for _ in range(2):
                 answers = await asyncio.gather(*(send_post(made, peer.address()) for _ in range(70)))
                 assert {await answer.read(LIMIT) for answer in answers} == {b"ok"}
@@ -582,10 +598,10 @@ def test_an_answer_that_is_poured_is_the_same(run: Test, name: str, greedy: bool
     wire, _, body = ANSWERS[name]
 
     async def test() -> None:
-        async with provider(answering(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
+        async with provider(answer_once(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
             answer = await send_post(made, peer.address())
             took: list[bytes] = []
-            end = await poured(answer, took, greedy)
+            end = await pour_into_sink(answer, took, greedy)
             if isinstance(end, TransportError):
                 assert end.kind == body
             else:
@@ -621,7 +637,7 @@ def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
     run(test())
 
 
-async def poured(answer: HttpResponse, took: list[bytes], greedy: bool) -> bytes | TransportError:
+async def pour_into_sink(answer: HttpResponse, took: list[bytes], greedy: bool) -> bytes | TransportError:
     """To a sink that takes all, or always has had enough for now."""
 
     def sink(data: bytes) -> bool:
@@ -645,7 +661,7 @@ def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> N
             answer = await send_post(made, peer.address())
             took: list[bytes] = []
             if way == "poured":
-                fault: bytes | TransportError = await poured(answer, took, greedy=True)
+                fault: bytes | TransportError = await pour_into_sink(answer, took, greedy=True)
             else:
                 *rest, fault = [await answer.read(LIMIT)] if way == "whole" else await read_chunks(answer)
                 took += [chunk for chunk in rest if isinstance(chunk, bytes)]
@@ -674,7 +690,7 @@ def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, betwee
             answer = await send_post(made, peer.address())
             took: list[bytes] = []
             if way == "poured":
-                fault: bytes | TransportError = await poured(answer, took, greedy=True)
+                fault: bytes | TransportError = await pour_into_sink(answer, took, greedy=True)
             else:
                 *_, fault = [await answer.read(LIMIT)] if way == "whole" else await read_chunks(answer)
             assert isinstance(fault, TransportError)
@@ -686,7 +702,10 @@ def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, betwee
 
 def test_zero_is_no_deadline(run: Test) -> None:
     async def test() -> None:
-        async with provider(serving) as peer, client(connect=0, first_byte=0, between_bytes=0, whole_answer=0) as made:
+        async with (
+            provider(answer_until_closed) as peer,
+            client(connect=0, first_byte=0, between_bytes=0, whole_answer=0) as made,
+        ):
             assert await (await send_post(made, peer.address())).read(LIMIT) == b"ok"
             await made.close()
 
@@ -745,7 +764,7 @@ def test_no_more_is_held_than_a_slow_reader_takes(run: Test) -> None:
     body = bytes(64 << 20)
 
     async def test() -> None:
-        async with provider(answering(lengthy(body=body))) as peer, client() as made:
+        async with provider(answer_once(answer_with_length(body=body))) as peer, client() as made:
             answer = await send_post(made, peer.address())
             for _ in range(1000):  # rounds of the loop in which nobody reads, and all could come
                 await asyncio.sleep(0)
@@ -760,7 +779,10 @@ def test_a_bomb_is_unpacked_in_small_pieces(run: Test) -> None:
     packed = gzip.compress(bytes(32 << 20))
 
     async def test() -> None:
-        async with provider(answering(lengthy(b"content-encoding: gzip", body=packed))) as peer, client() as made:
+        async with (
+            provider(answer_once(answer_with_length(b"content-encoding: gzip", body=packed))) as peer,
+            client() as made,
+        ):
             sizes = [
                 len(chunk)
                 for chunk in await read_chunks(await send_post(made, peer.address()))
@@ -775,7 +797,10 @@ def test_the_rest_of_a_body_can_be_read_whole(run: Test) -> None:
     packed = gzip.compress(bytes(1 << 20))
 
     async def test() -> None:
-        async with provider(answering(lengthy(b"content-encoding: gzip", body=packed))) as peer, client() as made:
+        async with (
+            provider(answer_once(answer_with_length(b"content-encoding: gzip", body=packed))) as peer,
+            client() as made,
+        ):
             answer = await send_post(made, peer.address())
             first, rest = await answer.read_chunk(), await answer.read(LIMIT)
             assert isinstance(first, bytes)
@@ -928,7 +953,7 @@ def test_a_server_that_hangs_up_at_once_is_a_fault(run: Test, rude: bool) -> Non
 
 def test_nobody_there_is_a_fault_that_says_what_to_check(run: Test) -> None:
     async def test() -> None:
-        async with provider(serving) as peer:
+        async with provider(answer_until_closed) as peer:
             pass
         async with client() as made:
             for host in ("127.0.0.1", "localhost"):

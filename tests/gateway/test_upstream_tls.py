@@ -52,14 +52,14 @@ def ca_file(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> 
     return str(file)
 
 
-def shown(authority: trustme.CA, *names: str, **more: Any) -> ssl.SSLContext:
+def server_context(authority: trustme.CA, *names: str, **more: Any) -> ssl.SSLContext:
     """What a server with a certificate for these names needs."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names, **more).configure_cert(context)
     return context
 
 
-async def serving(peer: Peer) -> None:
+async def answer_until_closed(peer: Peer) -> None:
     while True:
         await peer.request()
         await peer.send(OK)
@@ -74,14 +74,14 @@ def test_an_answer_comes_in_tls_and_its_connection_is_used_again(
 ) -> None:
     seen: list[tuple[str | None, str | None]] = []
     named: list[str | None] = []
-    context = shown(authority, "localhost", "127.0.0.1")
+    context = server_context(authority, "localhost", "127.0.0.1")
     context.set_alpn_protocols(["h2", "http/1.1"])
     context.sni_callback = lambda _, name, __: named.append(name)
 
     async def script(peer: Peer) -> None:
         secured = peer.writer.get_extra_info("ssl_object")
         seen.append((secured.selected_alpn_protocol(), secured.version()))
-        await serving(peer)
+        await answer_until_closed(peer)
 
     async def test() -> None:
         async with provider(script, context) as peer, client() as made:
@@ -101,7 +101,7 @@ def test_the_systems_trust_is_asked(
     monkeypatch.setenv("SSL_CERT_FILE", ca_file)
 
     async def test() -> None:
-        async with provider(serving, shown(authority, "127.0.0.1")) as peer, client() as made:
+        async with provider(answer_until_closed, server_context(authority, "127.0.0.1")) as peer, client() as made:
             assert await (await send_post(made, peer.address(scheme="https"))).read(LIMIT) == b"ok"
             await made.close()
 
@@ -113,14 +113,14 @@ def test_a_certificate_that_is_not_in_order_is_a_fault_that_says_what_to_check(
 ) -> None:
     stranger = trustme.CA()
     rows = [
-        (shown(authority, "elsewhere.example"), "is for another name: check the host"),
-        (shown(authority, "127.0.0.1", not_after=LONG_AGO), "has expired: check this machine's clock"),
-        (shown(stranger, "127.0.0.1"), "set ca_file for this provider or SSL_CERT_FILE"),
+        (server_context(authority, "elsewhere.example"), "is for another name: check the host"),
+        (server_context(authority, "127.0.0.1", not_after=LONG_AGO), "has expired: check this machine's clock"),
+        (server_context(stranger, "127.0.0.1"), "set ca_file for this provider or SSL_CERT_FILE"),
     ]
 
     async def test() -> None:
         for context, words in rows:
-            async with provider(serving, context) as peer, client() as made:
+            async with provider(answer_until_closed, context) as peer, client() as made:
                 fault = await expect_transport_error(made, peer.address(scheme="https", ca_file=ca_file))
                 assert fault.kind == "tls"
                 assert fault.detail.startswith(f"no secure connection to 127.0.0.1:{peer.port}: ")
@@ -176,7 +176,7 @@ def test_only_a_farewell_ends_a_body_without_a_length(
     read = asyncio.Event()
 
     async def test() -> None:
-        async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
+        async with provider(script, server_context(authority, "127.0.0.1")) as peer, client() as made:
             answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
             first = await answer.read_chunk()
             read.set()
@@ -196,7 +196,7 @@ def test_a_long_answer_in_tls_is_held_back_and_read(run: Test, authority: trustm
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body), body)
 
     async def test() -> None:
-        async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
+        async with provider(script, server_context(authority, "127.0.0.1")) as peer, client() as made:
             answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
             sizes = [len(chunk) for chunk in await read_chunks(answer) if isinstance(chunk, bytes)]
             assert sum(sizes) == len(body)
@@ -211,7 +211,7 @@ def test_a_cancelled_call_in_tls_is_seen_by_the_provider(run: Test, authority: t
         await peer.wait_for_disconnect()
 
     async def test() -> None:
-        async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
+        async with provider(script, server_context(authority, "127.0.0.1")) as peer, client() as made:
             answer = await send_post(made, peer.address(scheme="https", ca_file=ca_file))
             assert await answer.read_chunk() == b"hello"
             reading = asyncio.ensure_future(answer.read_chunk())
@@ -259,11 +259,11 @@ def test_tls_goes_by_a_tunnel_and_the_proxy_sees_no_key(
     run: Test, authority: trustme.CA, ca_file: str, scheme: str
 ) -> None:
     relay = Relay()
-    context = shown(authority, "127.0.0.1")
+    context = server_context(authority, "127.0.0.1")
 
     async def test() -> None:
         async with (
-            provider(serving, context) as peer,
+            provider(answer_until_closed, context) as peer,
             provider(relay, context if scheme == "https" else None) as proxy,
             client() as made,
         ):
@@ -292,7 +292,7 @@ def test_plain_requests_go_to_the_proxy_whole(run: Test, authority: trustme.CA, 
             await peer.send(OK)
 
     async def test() -> None:
-        context = shown(authority, "127.0.0.1") if scheme == "https" else None
+        context = server_context(authority, "127.0.0.1") if scheme == "https" else None
         async with provider(script, context) as proxy, client() as made:
             way = f"{scheme}://me:sesame@127.0.0.1:{proxy.port}"
             address = Address.parse("http://provider.invalid:8080/v1", proxy=way, ca_file=ca_file)
@@ -362,8 +362,8 @@ def test_a_proxy_that_is_not_there_or_keeps_still_is_a_fault(run: Test) -> None:
 
 def test_a_tunnel_to_the_wrong_host_is_a_fault(run: Test, authority: trustme.CA, ca_file: str) -> None:
     async def test() -> None:
-        context = shown(authority, "elsewhere.example")
-        async with provider(serving, context) as peer, provider(Relay()) as proxy, client() as made:
+        context = server_context(authority, "elsewhere.example")
+        async with provider(answer_until_closed, context) as peer, provider(Relay()) as proxy, client() as made:
             way = f"http://127.0.0.1:{proxy.port}"
             fault = await expect_transport_error(made, peer.address(scheme="https", ca_file=ca_file, proxy=way))
             assert (fault.kind, "another name" in fault.detail) == ("tls", True)

@@ -173,16 +173,16 @@ def helped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def played(protocol: str, body: dict[str, Any], stream: bool) -> bytes:
+def play_body(protocol: str, body: dict[str, Any], stream: bool) -> bytes:
     whole = PEERS[protocol].complete_answer(body, "the-model")
     if not stream:
         return answer(200, encode_json(whole).encode())
     return write_chunked(*(frame.encode() for frame in PEERS[protocol].write_stream(whole)))
 
 
-def said(protocol: str, says: ScriptedAnswer, stream: bool) -> bytes:
+def play_answer(protocol: str, says: ScriptedAnswer, stream: bool) -> bytes:
     body = body_of(protocol, says)
-    return played(protocol, body, stream) if stream else answer(200, encode_json(body).encode())
+    return play_body(protocol, body, stream) if stream else answer(200, encode_json(body).encode())
 
 
 def parts_of(protocol: str, got: RawAnswer, stream: bool) -> tuple[Part, ...]:
@@ -207,7 +207,7 @@ def citations(parts: tuple[Part, ...]) -> list[tuple[str, Citation]]:
     return found
 
 
-def hosted(parts: tuple[Part, ...], kind: type, tool: str) -> list[Any]:
+def hosted_parts(parts: tuple[Part, ...], kind: type, tool: str) -> list[Any]:
     return [part for part in parts if isinstance(part, kind) and part.tool == tool]  # type: ignore[attr-defined]
 
 
@@ -218,7 +218,7 @@ def hosted(parts: tuple[Part, ...], kind: type, tool: str) -> list[Any]:
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_search_comes_back_in_the_clients_shape(served: Served, provider: str, client: str, stream: bool) -> None:
-    scene = served.scene(provider, played(provider, ANSWERS[provider], stream), model=MODELS[provider])
+    scene = served.scene(provider, play_body(provider, ANSWERS[provider], stream), model=MODELS[provider])
     got = call(served, client, scene.model, stream, **ASKS[client])
     parts = parts_of(client, got, stream)
     assert "".join(part.text for part in parts if isinstance(part, Text)) == SAID
@@ -227,9 +227,9 @@ def test_a_search_comes_back_in_the_clients_shape(served: Served, provider: str,
     assert cited[1].title == TITLE
     assert CITED in (cited[0], cited[1].quote) or cited[1].quote == "Paris is very large."
     if client != "openai-chat" and (provider != "openai-chat" or client == "anthropic"):
-        results = hosted(parts, ProviderResult, "web_search")
+        results = hosted_parts(parts, ProviderResult, "web_search")
         assert [[source.url for source in result.sources] for result in results] == [[URL]]
-        (made,) = hosted(parts, ProviderCall, "web_search")
+        (made,) = hosted_parts(parts, ProviderCall, "web_search")
         assert made.id == results[0].id
         if provider != "openai-chat":
             assert json.loads(made.arguments)["query"] == "Paris"
@@ -239,7 +239,7 @@ def test_a_search_comes_back_in_the_clients_shape(served: Served, provider: str,
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_case_119_an_agent_that_counts_results_finds_one(served: Served, provider: str, stream: bool) -> None:
-    scene = served.scene(provider, played(provider, ANSWERS[provider], stream), model=MODELS[provider])
+    scene = served.scene(provider, play_body(provider, ANSWERS[provider], stream), model=MODELS[provider])
     got = call(served, "anthropic", scene.model, stream, **ASKS["anthropic"])
     if stream:
         frames = [frame.data for frame in got.frames]
@@ -266,15 +266,15 @@ TYPES = {
 @pytest.mark.parametrize("client", TYPES)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_official_sdks_know_all_of_it(served: Served, provider: str, client: str) -> None:
-    scene = served.scene(provider, played(provider, ANSWERS[provider], False), model=MODELS[provider])
+    scene = served.scene(provider, play_body(provider, ANSWERS[provider], False), model=MODELS[provider])
     TYPES[client].model_validate(call(served, client, scene.model, False, **ASKS[client]).json())
-    scene = served.scene(provider, played(provider, ANSWERS[provider], True), model=MODELS[provider])
+    scene = served.scene(provider, play_body(provider, ANSWERS[provider], True), model=MODELS[provider])
     got = call(served, client, scene.model, True, **ASKS[client])
     assert PEERS[client].fold_stream(got.frames).violations == ()
 
 
 def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Served) -> None:
-    scene = served.scene("openai-responses", played("openai-responses", ANSWERS["openai-responses"], False))
+    scene = served.scene("openai-responses", play_body("openai-responses", ANSWERS["openai-responses"], False))
     call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     sent = scene.asked[0].json()
     assert "web_search_call.action.sources" in sent["include"]
@@ -285,7 +285,7 @@ def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Serv
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str) -> None:
     """Cases 117, 118 and 122."""
-    scene = served.scene(provider, said(provider, ScriptedAnswer("Yes."), False), model=LACKING[provider])
+    scene = served.scene(provider, play_answer(provider, ScriptedAnswer("Yes."), False), model=LACKING[provider])
     got = call(served, client, scene.model, False, **ASKS[client])
     assert got.status == 200
     sent = scene.asked[0].json()
@@ -300,7 +300,7 @@ def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str
 def test_a_tool_that_nobody_runs_can_be_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("strict"), 'log_format = "none"', '[translate]\non_loss = "refuse"\n') as served:
         scene = served.scene(
-            "openai-chat", said("openai-chat", ScriptedAnswer("Yes."), False), model=LACKING["openai-chat"]
+            "openai-chat", play_answer("openai-chat", ScriptedAnswer("Yes."), False), model=LACKING["openai-chat"]
         )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
         assert got.status == 400
@@ -311,7 +311,7 @@ def test_a_tool_that_nobody_runs_can_be_refused(tmp_path_factory: pytest.TempPat
 # --- the same conversation elsewhere ---
 
 
-def replayed(client: str, model: str, got: RawAnswer) -> dict[str, Any]:
+def next_request(client: str, model: str, got: RawAnswer) -> dict[str, Any]:
     """The next request of a client that sends back what it got."""
     body = got.json()
     more = {"role": "user", "content": "And?"}
@@ -342,10 +342,10 @@ def replayed(client: str, model: str, got: RawAnswer) -> dict[str, Any]:
 @pytest.mark.parametrize("first", PROVIDERS)
 @pytest.mark.parametrize("second", PROVIDERS)
 def test_a_search_of_one_provider_goes_on_with_another(served: Served, client: str, first: str, second: str) -> None:
-    scene = served.scene(first, played(first, ANSWERS[first], False), model=MODELS[first])
+    scene = served.scene(first, play_body(first, ANSWERS[first], False), model=MODELS[first])
     got = call(served, client, scene.model, False, **ASKS[client])
-    later = served.scene(second, said(second, ScriptedAnswer("Yes."), False), model=MODELS[second])
-    body = {**replayed(client, later.model, got), **ASKS[client]}
+    later = served.scene(second, play_answer(second, ScriptedAnswer("Yes."), False), model=MODELS[second])
+    body = {**next_request(client, later.model, got), **ASKS[client]}
     again = ask(served.port, "POST", path_of(client, later.model, False), encode_json(body).encode())
     assert again.status == 200, again.data
     sent = later.asked[0].json()
@@ -376,8 +376,8 @@ def search_of(protocol: str, scene: Scene) -> str:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provider: str, stream: bool) -> None:
     words = f"[{TITLE}]({URL})"
-    first = said(provider, ScriptedAnswer("", (("test__echo", {"text": words}),)), stream)
-    scene = helped.scene(provider, first, said(provider, ScriptedAnswer(CITED), stream), model=LACKING[provider])
+    first = play_answer(provider, ScriptedAnswer("", (("test__echo", {"text": words}),)), stream)
+    scene = helped.scene(provider, first, play_answer(provider, ScriptedAnswer(CITED), stream), model=LACKING[provider])
     got = call(helped, client, scene.model, stream, **ASKS[client])
     parts = parts_of(client, got, stream)
     assert "".join(part.text for part in parts if isinstance(part, Text)) == CITED
@@ -387,7 +387,10 @@ def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provid
     for one in scene.asked:
         assert not find_violations(provider, one.json(), scene.name)
     if client != "openai-chat":
-        (made,), (found,) = hosted(parts, ProviderCall, "web_search"), hosted(parts, ProviderResult, "web_search")
+        (made,), (found,) = (
+            hosted_parts(parts, ProviderCall, "web_search"),
+            hosted_parts(parts, ProviderResult, "web_search"),
+        )
         assert made.id == found.id
         assert [source.url for source in found.sources] == [URL]
     assert "test__echo" not in got.data.decode()
@@ -399,11 +402,11 @@ def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provid
 def test_what_was_found_is_known_to_the_model_later(helped: Served, client: str) -> None:
     """Also of what the client's own shape does not tell."""
     words = f"[{TITLE}]({URL}) is 34 m high"
-    first = said("openai-chat", ScriptedAnswer("", (("test__echo", {"text": words}),)), False)
-    rest = said("openai-chat", ScriptedAnswer(CITED), False)
+    first = play_answer("openai-chat", ScriptedAnswer("", (("test__echo", {"text": words}),)), False)
+    rest = play_answer("openai-chat", ScriptedAnswer(CITED), False)
     scene = helped.scene("openai-chat", first, rest, model=LACKING["openai-chat"])
     got = call(helped, client, scene.model, False, **ASKS[client])
-    body = {**replayed(client, scene.model, got), **ASKS[client]}
+    body = {**next_request(client, scene.model, got), **ASKS[client]}
     again = ask(helped.port, "POST", path_of(client, scene.model, False), encode_json(body).encode())
     assert again.status == 200
     sent = scene.asked[2].json()
@@ -415,7 +418,7 @@ def test_what_was_found_is_known_to_the_model_later(helped: Served, client: str)
 
 
 def test_a_provider_that_searches_is_left_to_it(helped: Served) -> None:
-    scene = helped.scene("gemini", played("gemini", ANSWERS["gemini"], False))
+    scene = helped.scene("gemini", play_body("gemini", ANSWERS["gemini"], False))
     call(helped, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert scene.asked[0].json()["tools"] == [{"googleSearch": {}}]
 
@@ -425,9 +428,9 @@ def test_a_fetch_is_shown_as_one(helped: Served) -> None:
         "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}],
         "tool_choice": {"type": "tool", "name": "web_fetch"},
     }
-    first = said("openai-chat", ScriptedAnswer("", (("test__echo", {"text": "The page.", "url": URL}),)), False)
+    first = play_answer("openai-chat", ScriptedAnswer("", (("test__echo", {"text": "The page.", "url": URL}),)), False)
     scene = helped.scene(
-        "openai-chat", first, said("openai-chat", ScriptedAnswer("Read."), False), model=LACKING["openai-chat"]
+        "openai-chat", first, play_answer("openai-chat", ScriptedAnswer("Read."), False), model=LACKING["openai-chat"]
     )
     got = call(helped, "anthropic", scene.model, False, **tools)
     use, result, text = got.json()["content"]
@@ -443,9 +446,9 @@ def test_a_search_that_fails_is_told_as_failed(tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("failing")
     more = f'[mcp.test]\n{COMMAND}\n[translate]\nweb_search = "mcp:test/fail"\n'
     with stage(folder, 'log_format = "none"', more) as served:
-        first = said("openai-chat", ScriptedAnswer("", (("test__fail", {"query": "Paris"}),)), False)
+        first = play_answer("openai-chat", ScriptedAnswer("", (("test__fail", {"query": "Paris"}),)), False)
         scene = served.scene(
-            "openai-chat", first, said("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
+            "openai-chat", first, play_answer("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
         )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     use, result, _ = got.json()["content"]
@@ -457,7 +460,7 @@ def test_a_server_that_is_down_leaves_the_tool_out(tmp_path_factory: pytest.Temp
     more = '[mcp.test]\ncommand = ["false"]\n[translate]\nweb_search = "mcp:test/echo"\n'
     with stage(tmp_path_factory.mktemp("down"), 'log_format = "none"', more) as served:
         scene = served.scene(
-            "openai-chat", said("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
+            "openai-chat", play_answer("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
         )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert got.status == 200
@@ -473,7 +476,7 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
         quirk = '[providers.anthropic]\nquirks = ["no-hosted-tools"]'
         file.write_text(file.read_text().replace("[providers.anthropic]", quirk))
         served.gateway.reload_config(True)
-        scene = served.scene("anthropic", said("anthropic", ScriptedAnswer("No."), False))
+        scene = served.scene("anthropic", play_answer("anthropic", ScriptedAnswer("No."), False))
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert "tools" not in scene.asked[0].json()
     assert "tool-dropped" in got.headers["x-toolwire-losses"]
@@ -522,7 +525,7 @@ OWN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("client", OWN)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_mcp_servers_of_a_request_pass_or_are_named_losses(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, said(provider, ScriptedAnswer("Yes."), False))
+    scene = served.scene(provider, play_answer(provider, ScriptedAnswer("Yes."), False))
     got = call(served, client, scene.model, False, **OWN[client])
     assert got.status == 200
     sent = scene.asked[0].json()

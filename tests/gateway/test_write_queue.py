@@ -8,7 +8,7 @@ from typing import Any
 from toolwire.gateway.http.write_queue import WriteQueue
 
 
-def told(faults: list[Any]) -> asyncio.AbstractEventLoop:
+def loop_with_faults(faults: list[Any]) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: faults.append(context["exception"]))
     return loop
@@ -36,7 +36,7 @@ def test_all_of_a_round_leaves_at_its_end_in_order() -> None:
 
 def test_one_that_fails_takes_nothing_from_the_others() -> None:
     faults: list[Any] = []
-    loop = told(faults)
+    loop = loop_with_faults(faults)
     outbox, said = WriteQueue(loop), list[bytes]()
 
     def fails(data: bytes) -> None:

@@ -100,7 +100,7 @@ TOOLS = (
 PAIRS = [(client, provider) for client in CODECS for provider in CODECS]
 
 
-def asked(client: str, provider: str, rules: tuple[Rule, ...] = RULES) -> Exchange:
+def start_exchange(client: str, provider: str, rules: tuple[Rule, ...] = RULES) -> Exchange:
     exchange = Exchange(find_codec(client), find_codec(provider), Options(policy=rules, model="m", seed="s"))
     request = Request("m", turns=(Turn("user", (Text("Hello"),)),), tools=TOOLS)
     exchange.translate_request(encode(find_codec(client).write_request(request, Ledger(client, client))))
@@ -114,7 +114,7 @@ def answer(*calls: Call) -> Response:
     return Response("r1", "m", 1, (Choice(0, (Text("So."), *calls), Finish("calls")),))
 
 
-def says(provider: str, *calls: Call) -> bytes:
+def answer_with_calls(provider: str, *calls: Call) -> bytes:
     return encode(find_codec(provider).write_response(answer(*calls), Ledger(provider, provider), CONTEXT))
 
 
@@ -151,7 +151,7 @@ MEANT = [("shell", {"command": ["bash", "-lc", "ls -l"], "lines": 3}), ("look", 
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
-    translation = asked(client, provider).translate_response(says(provider, *MADE))
+    translation = start_exchange(client, provider).translate_response(answer_with_calls(provider, *MADE))
     response = find_codec(client).read_response(expect_object(translation.json(), None))
     assert calls_of(response) == MEANT
     assert response.choices[0].finish is not None
@@ -160,7 +160,7 @@ def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, 
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
-    stream = asked(client, provider).start_stream()
+    stream = start_exchange(client, provider).start_stream()
     data = b"".join(stream.feed(piece) for piece in frames(provider, *MADE)) + stream.close()
     assert calls_of(read_stream(client, data)) == MEANT
     assert stream.failure is None
@@ -168,7 +168,9 @@ def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provid
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: str, provider: str) -> None:
-    translation = asked(client, provider).translate_response(says(provider, Call("c1", "patch", "{}")))
+    translation = start_exchange(client, provider).translate_response(
+        answer_with_calls(provider, Call("c1", "patch", "{}"))
+    )
     response = find_codec(client).read_response(expect_object(translation.json(), None))
     assert calls_of(response) == []
     assert response.choices[0].finish is not None
@@ -178,7 +180,7 @@ def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: 
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(client: str, provider: str) -> None:
-    stream = asked(client, provider).start_stream()
+    stream = start_exchange(client, provider).start_stream()
     data = b"".join(map(stream.feed, frames(provider, Call("c1", "patch", "{}")))) + stream.close()
     assert stream.needs_next_round
     assert stream.rounds is not None
@@ -188,7 +190,7 @@ def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(clien
 
 def test_only_calls_that_are_reshaped_are_held() -> None:
     """A call that is only renamed flows on piece by piece."""
-    stream = asked("openai-chat", "anthropic").start_stream()
+    stream = start_exchange("openai-chat", "anthropic").start_stream()
     out = [stream.feed(piece) for piece in frames("anthropic", *MADE)]
     flowing = [
         json.loads(line[6:]) for data in out for line in data.decode().splitlines() if line.startswith("data: {")
@@ -209,12 +211,12 @@ BAD = Call("c1", "shell", '{"command":1}')
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: str, provider: str) -> None:
-    translation = asked(client, provider, REFUSING).translate_response(says(provider, BAD))
+    translation = start_exchange(client, provider, REFUSING).translate_response(answer_with_calls(provider, BAD))
     assert translation.status == 502
     assert translation.failure is not None
     failure = find_codec(client).read_error(translation.json(), 502, {})
     assert "the model's call of `shell` was refused" in failure.message
-    stream = asked(client, provider, REFUSING).start_stream()
+    stream = start_exchange(client, provider, REFUSING).start_stream()
     data = b"".join(map(stream.feed, frames(provider, BAD))) + stream.close()
     assert stream.failure is not None
     assert read_stream(client, data).failure is not None
@@ -224,9 +226,9 @@ def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: st
 def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -> None:
     rules = (Rule(tool=("shell",), validate="report"),)
     call = Call("c1", "shell", '{"command":["ls"],"lines":2.0}')
-    exchange = asked(client, "openai-chat", rules)
+    exchange = start_exchange(client, "openai-chat", rules)
     whole = find_codec(client).read_response(
-        expect_object(exchange.translate_response(says("openai-chat", call)).json(), None)
+        expect_object(exchange.translate_response(answer_with_calls("openai-chat", call)).json(), None)
     )
     stream = exchange.start_stream()
     data = b"".join(map(stream.feed, frames("openai-chat", call))) + stream.close()
@@ -238,7 +240,7 @@ def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -
 
 @pytest.mark.parametrize("protocol", CODECS)
 def test_rules_that_say_nothing_here_leave_the_same_protocol_as_it_is(protocol: str) -> None:
-    exchange = asked(protocol, protocol, (Rule(tool=("telegraph",), drop=True),))
+    exchange = start_exchange(protocol, protocol, (Rule(tool=("telegraph",), drop=True),))
     assert not exchange.has_policy_undo
-    body = says(protocol, Call("c1", "look", "{}"))
+    body = answer_with_calls(protocol, Call("c1", "look", "{}"))
     assert exchange.translate_response(body).body == body

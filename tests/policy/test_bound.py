@@ -70,20 +70,20 @@ SEALED = [
 ]
 
 
-def turned(*rules: Rule, parts: Any = SEALED, tool: str = "f") -> tuple[Any, ...]:
+def apply_to_turn(*rules: Rule, parts: Any = SEALED, tool: str = "f") -> tuple[Any, ...]:
     request = Request("m", turns=(Turn("assistant", tuple(parts)),), tools=(Tool(tool, "", {"type": "object"}),))
     return apply_rules(request, rules, Ledger("telex", "telex"))[0].turns[0].parts
 
 
 def test_seals_that_name_no_maker_were_made_without_rules() -> None:
-    parts = turned(RENAME)
+    parts = apply_to_turn(RENAME)
     assert [part.seal.value for part in parts] == ["s1", "s2", "s3"]
     assert not any(is_made_by(part.seal, MAKER) for part in parts)
     assert all(is_made_by(part.seal, "telex") for part in parts)
 
 
 def test_where_a_rule_does_nothing_they_are_whose_they_were() -> None:
-    parts = turned(RENAME, tool="e", parts=SEALED[:2])
+    parts = apply_to_turn(RENAME, tool="e", parts=SEALED[:2])
     assert all(part is old for part, old in zip(parts, SEALED[:2], strict=True))
 
 
@@ -97,7 +97,7 @@ def test_where_a_rule_does_nothing_they_are_whose_they_were() -> None:
     ],
 )
 def test_seals_of_known_makers_stay_theirs(seal: Seal) -> None:
-    (part,) = turned(RENAME, parts=[Call("1", "f", "{}", seal=seal)])
+    (part,) = apply_to_turn(RENAME, parts=[Call("1", "f", "{}", seal=seal)])
     assert (part.name, part.seal) == ("g", seal)
 
 

@@ -76,7 +76,7 @@ def test_todays_name_comes_first() -> None:
 # --- against the agents ---------------------------------------------------------------------------------------------
 
 
-def _declared() -> list[tuple[str, str, dict[str, Any]]]:
+def _load_declared_tools() -> list[tuple[str, str, dict[str, Any]]]:
     """Tools that an agent declares and that the catalogue knows: agent, name, schema."""
     known = {(row.agent, row.name) for _, row in ROWS}
     if not CORPUS.exists():
@@ -93,14 +93,14 @@ def _declared() -> list[tuple[str, str, dict[str, Any]]]:
 
 @needs_corpus
 def test_the_corpus_has_agents_to_compare_with() -> None:
-    names = {(agent, name) for agent, name, _ in _declared()}
+    names = {(agent, name) for agent, name, _ in _load_declared_tools()}
     assert {("opencode", "bash"), ("gemini", "read_file"), ("gemini", "google_web_search")} <= names
     assert len(names) >= 14
 
 
 @needs_corpus
 @pytest.mark.parametrize(
-    ("agent", "name", "schema"), _declared(), ids=lambda value: value if isinstance(value, str) else ""
+    ("agent", "name", "schema"), _load_declared_tools(), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_names_and_parameters_are_those_that_the_agent_declares(agent: str, name: str, schema: dict[str, Any]) -> None:
     [row] = [row for _, row in ROWS if (row.agent, row.name) == (agent, name)]

@@ -32,12 +32,12 @@ def wire(client: str, request: Request) -> dict[str, Any]:
     return find_codec(client).write_request(request, Ledger(client, client))
 
 
-def offered(body: dict[str, Any]) -> dict[str, Any]:
+def tools_by_name(body: dict[str, Any]) -> dict[str, Any]:
     """The tools of a request to the model, by name."""
     return {tool["function"]["name"]: tool["function"] for tool in body.get("tools", ())}
 
 
-def whole(name: str, arguments: str) -> dict[str, Any]:
+def whole_answer(name: str, arguments: str) -> dict[str, Any]:
     """A model's whole answer with one call."""
     call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -62,14 +62,14 @@ def chunks(name: str, arguments: str) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def called(body: Any, client: str) -> Call:
+def read_call(body: Any, client: str) -> Call:
     """The one call of an answer, read as the client would."""
     [choice] = find_codec(client).read_response(expect_object(body, None)).choices
     [call] = [part for part in choice.parts if isinstance(part, Call)]
     return call
 
 
-def streamed(data: bytes, client: str) -> Call:
+def read_streamed_call(data: bytes, client: str) -> Call:
     reader = find_codec(client).make_stream_reader()
     [choice] = fold([*reader.feed(data), *reader.close()]).choices
     [call] = [part for part in choice.parts if isinstance(part, Call)]
@@ -81,17 +81,17 @@ def round_trip(preset: str, client: str, tool: Tool, name: str, arguments: Any) 
     this = exchange(preset, client)
     this.translate_request(wire(client, Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),))))
     text = json.dumps(arguments)
-    call = called(this.translate_response(whole(name, text)).json(), client)
+    call = read_call(this.translate_response(whole_answer(name, text)).json(), client)
     stream = this.start_stream()
-    same = streamed(b"".join(map(stream.feed, chunks(name, text))) + stream.close(), client)
+    same = read_streamed_call(b"".join(map(stream.feed, chunks(name, text))) + stream.close(), client)
     assert stream.failure is None
     assert (call.name, call.namespace) == (same.name, same.namespace) == (tool.name, tool.namespace)
     assert decode(call.arguments) == decode(same.arguments)
-    assert replayed(preset, client, tool, call) == (name, arguments)
+    assert replay_call(preset, client, tool, call) == (name, arguments)
     return decode(call.arguments)  # type: ignore[no-any-return]
 
 
-def replayed(preset: str, client: str, tool: Tool, call: Call) -> tuple[str, Any]:
+def replay_call(preset: str, client: str, tool: Tool, call: Call) -> tuple[str, Any]:
     """A call of the client's history as the model sees it."""
     role: Role = "user" if client != "openai-responses" else "tool"
     turns = (
@@ -119,18 +119,18 @@ class Case(NamedTuple):
     @property
     def tool(self) -> Tool:
         """As the client declares it."""
-        return Tool(self.own.name, "Does something.", declared(self.parameters))
+        return Tool(self.own.name, "Does something.", parameters_schema(self.parameters))
 
 
-def declared(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+def parameters_schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {one.name: typed(one) for one in parameters},
+        "properties": {one.name: parameter_schema(one) for one in parameters},
         "required": [one.name for one in parameters if one.required],
     }
 
 
-def typed(one: Parameter) -> dict[str, Any]:
+def parameter_schema(one: Parameter) -> dict[str, Any]:
     return {"type": one.type, **({"items": {"type": one.of}} if one.of else {})}
 
 
@@ -182,7 +182,7 @@ def sample(schema: dict[str, Any], name: str) -> Any:
 def test_the_model_sees_one_agents_tool_and_the_client_gets_its_own(case: Case) -> None:
     request = Request(model="m", tools=(case.tool,), turns=(Turn("user", (Text("Go."),)),))
     translation = exchange(case.preset, SPEAKS[case.client]).translate_request(wire(SPEAKS[case.client], request))
-    [(name, function)] = offered(translation.json()).items()
+    [(name, function)] = tools_by_name(translation.json()).items()
     assert name == case.seen.name
     shown = function["parameters"]["properties"]
     known = {one.name: one for one in case.seen.parameters}
@@ -245,7 +245,7 @@ def test_calls_mean_the_same_on_both_sides(told: Told) -> None:
         row for entry in load_catalogue().tools.values() for row in entry.tools_of(told.client) if row.name == told.own
     ]
     parameters = dict(spellings(row))["older" if told.older else "today"]
-    tool = Tool(told.own, "Does something.", declared(parameters))
+    tool = Tool(told.own, "Does something.", parameters_schema(parameters))
     assert round_trip(told.preset, SPEAKS[told.client], tool, told.name, told.said) == told.got
 
 
@@ -263,10 +263,10 @@ def test_parameters_without_a_counterpart_are_not_shown_and_not_taken() -> None:
     translation = this.translate_request(
         wire("anthropic", Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),)))
     )
-    assert [*offered(translation.json())["read_file"]["parameters"]["properties"]] == ["file_path"]
+    assert [*tools_by_name(translation.json())["read_file"]["parameters"]["properties"]] == ["file_path"]
     assert any("pages" in loss.what for loss in translation.losses), "and are named in the report"
-    call = called(
-        this.translate_response(whole("read_file", '{"file_path": "/a", "pages": "1-2"}')).json(), "anthropic"
+    call = read_call(
+        this.translate_response(whole_answer("read_file", '{"file_path": "/a", "pages": "1-2"}')).json(), "anthropic"
     )
     assert decode(call.arguments) == {"file_path": "/a"}
 
@@ -294,7 +294,7 @@ def test_two_tools_never_get_one_name() -> None:
     translation = this.translate_request(
         wire("openai-responses", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),)))
     )
-    assert len(offered(translation.json())) == 2
+    assert len(tools_by_name(translation.json())) == 2
     assert "policy-skipped" in translation.ledger.codes
 
 
@@ -373,7 +373,7 @@ def test_codex_on_claude_gets_its_calls() -> None:
         "stop_sequence": None,
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    call = called(this.translate_response(answer).json(), "openai-responses")
+    call = read_call(this.translate_response(answer).json(), "openai-responses")
     assert (call.name, decode(call.arguments)) == ("shell", arguments)
 
 
@@ -400,11 +400,11 @@ def test_a_small_model_gets_few_tools_and_short_descriptions() -> None:
     request = Request(model="m", tools=(*others, *mine), turns=(Turn("user", (Text("Go."),)),))
     this = exchange("small-model", "anthropic")
     body = this.translate_request(wire("anthropic", request)).json()
-    tools = offered(body)
+    tools = tools_by_name(body)
     assert list(tools) == ["mcp__x__0", "mcp__x__1", "WebSearch", "Write", "Grep", "Edit", "Read", "Bash"]
     assert all(0 < len(tool["description"]) <= 200 and tool["description"].endswith(".") for tool in tools.values())
     assert body["parallel_tool_calls"] is False
-    call = called(this.translate_response(whole("Bash", '{"command": "ls"}')).json(), "anthropic")
+    call = read_call(this.translate_response(whole_answer("Bash", '{"command": "ls"}')).json(), "anthropic")
     assert (call.name, decode(call.arguments)) == ("Bash", {"command": "ls"})
 
 
@@ -415,7 +415,7 @@ def test_a_small_model_with_few_tools_keeps_them_all() -> None:
         .translate_request(wire("anthropic", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))))
         .json()
     )
-    assert len(offered(body)) == 8
+    assert len(tools_by_name(body)) == 8
 
 
 def test_tools_speak_of_each_other_by_their_new_names() -> None:
@@ -426,7 +426,7 @@ def test_tools_speak_of_each_other_by_their_new_names() -> None:
     )
     request = Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))
     translation = exchange("claude-tools-for-gemini", "gemini").translate_request(wire("gemini", request))
-    said = offered(translation.json())["Write"]["description"]
+    said = tools_by_name(translation.json())["Write"]["description"]
     assert said == "Writes. Look with Read first, and use 'replace' for changes."  # which is not declared here
     [loss] = [loss for loss in translation.losses if loss.code == "policy-cleaned"]
     assert (loss.what, loss.why) == (

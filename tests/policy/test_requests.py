@@ -47,7 +47,7 @@ ALL = (SHELL, PATCH, READ, SEARCH, WEB)
 HELLO = Turn("user", (Text("Hello"),))
 
 
-def done(*rules: Rule, **fields: Any) -> tuple[Request, PolicyUndo, list[str]]:
+def apply_to_request(*rules: Rule, **fields: Any) -> tuple[Request, PolicyUndo, list[str]]:
     request = Request(**{"model": "m", "turns": (HELLO,), "tools": ALL, **fields})
     ledger = Ledger("telex", "morse")
     made, undo = apply_rules(request, rules, ledger)
@@ -122,17 +122,17 @@ def test_rules_that_speak_of_nothing_here_leave_the_request_as_it_is() -> None:
     ],
 )
 def test_a_tool_is_dropped_by_name_pattern_type_or_namespace(rule: Rule, left: list[str]) -> None:
-    assert names(done(rule)[0]) == left
+    assert names(apply_to_request(rule)[0]) == left
 
 
 def test_a_later_rule_keeps_what_an_earlier_one_takes() -> None:
-    made, _, _ = done(Rule(drop=True), Rule(tool=("shell",), drop=False))
+    made, _, _ = apply_to_request(Rule(drop=True), Rule(tool=("shell",), drop=False))
     assert names(made) == ["shell"]
 
 
 def test_what_was_called_before_stays_in_the_history() -> None:
     turns = (HELLO, Turn("assistant", (Call("c", "apply_patch", "*** x", "custom"),)), Turn("tool", (Result("c"),)))
-    made, undo, codes = done(Rule(tool=("apply_patch",), drop=True), turns=turns)
+    made, undo, codes = apply_to_request(Rule(tool=("apply_patch",), drop=True), turns=turns)
     assert made.turns is turns
     assert codes == ["policy-dropped"]
     assert undo.needs_whole_call(Call("d", "apply_patch"))
@@ -140,7 +140,7 @@ def test_what_was_called_before_stays_in_the_history() -> None:
 
 def test_tools_that_come_in_the_middle_are_ruled_too() -> None:
     turns = (HELLO, Turn("developer", (ToolsAdded((PATCH, SHELL)),)), Turn("developer", (ToolsAdded((PATCH,)),)))
-    made, undo, _ = done(
+    made, undo, _ = apply_to_request(
         Rule(tool=("apply_patch",), drop=True), Rule(tool=("shell",), rename="sh"), tools=(), turns=turns
     )
     [added] = made.turns[1].parts
@@ -160,7 +160,7 @@ def test_a_tool_is_renamed_everywhere() -> None:
         Turn("tool", (Result("c", (Text("x"),), name="shell"),)),
     )
     choice = ToolChoice("one", (ToolName("shell"),))
-    made, undo, codes = done(Rule(tool=("shell",), rename="my_{name}"), turns=turns, choice=choice)
+    made, undo, codes = apply_to_request(Rule(tool=("shell",), rename="my_{name}"), turns=turns, choice=choice)
     assert names(made)[0] == "my_shell"
     assert made.choice == ToolChoice("one", (ToolName("my_shell"),))
     assert [part.name for turn in made.turns for part in turn.parts if isinstance(part, (Call, Result))] == [
@@ -173,7 +173,7 @@ def test_a_tool_is_renamed_everywhere() -> None:
 
 def test_calls_of_tools_that_are_no_longer_declared_are_renamed_too() -> None:
     turns = (HELLO, Turn("assistant", (Call("c", "shell", "{}"),)), Turn("tool", (Result("c", name="shell"),)))
-    made, _, codes = done(Rule(tool=("shell",), rename="sh"), turns=turns, tools=())
+    made, _, codes = apply_to_request(Rule(tool=("shell",), rename="sh"), turns=turns, tools=())
     assert [part.name for turn in made.turns for part in turn.parts if isinstance(part, (Call, Result))] == ["sh", "sh"]
     assert codes == ["policy-renamed"]
 
@@ -181,9 +181,9 @@ def test_calls_of_tools_that_are_no_longer_declared_are_renamed_too() -> None:
 def test_two_tools_can_change_names_but_none_takes_one_that_stays() -> None:
     one, two, three = Tool("one"), Tool("two"), Tool("three")
     swap = (Rule(tool=("one",), rename="two"), Rule(tool=("two",), rename="one"))
-    assert names(done(*swap, tools=(one, two))[0]) == ["two", "one"]
+    assert names(apply_to_request(*swap, tools=(one, two))[0]) == ["two", "one"]
     chain = (Rule(tool=("one",), rename="two"), Rule(tool=("two",), rename="three"))
-    made, undo, codes = done(*chain, tools=(one, two, three))
+    made, undo, codes = apply_to_request(*chain, tools=(one, two, three))
     assert names(made) == ["one", "two", "three"]
     assert codes == ["policy-skipped", "policy-skipped"]
     assert not undo
@@ -195,7 +195,7 @@ def test_two_tools_can_change_names_but_none_takes_one_that_stays() -> None:
 )
 def test_names_stay_apart_whatever_the_rules_say(declared: list[str], renames: dict[str, str]) -> None:
     rules = [Rule(tool=(old,), rename=new) for old, new in renames.items()]
-    made, undo, _ = done(*rules, tools=tuple(Tool(name) for name in declared))
+    made, undo, _ = apply_to_request(*rules, tools=tuple(Tool(name) for name in declared))
     shown = names(made)
     assert len(set(shown)) == len(shown)
     assert [undo.restore_name(Call("c", name)).name for name in shown] == declared
@@ -211,7 +211,7 @@ def test_parameters_are_renamed_and_reshaped_in_schema_and_history() -> None:
         reshape={"command": Reshape(conversion="shell-text", to="cmd")},
     )
     turns = (HELLO, Turn("assistant", (Call("c", "shell", '{"command":["bash","-lc","ls | wc"],"timeout_ms":1.50}'),)))
-    made, undo, codes = done(rule, turns=turns)
+    made, undo, codes = apply_to_request(rule, turns=turns)
     tool = made.tools[0]
     assert isinstance(tool, Tool)
     assert tool.parameters == {
@@ -227,14 +227,14 @@ def test_parameters_are_renamed_and_reshaped_in_schema_and_history() -> None:
 
 
 def test_a_parameter_does_not_take_the_name_of_another() -> None:
-    made, _, codes = done(Rule(tool=("shell",), parameters={"command": "timeout_ms"}))
+    made, _, codes = apply_to_request(Rule(tool=("shell",), parameters={"command": "timeout_ms"}))
     assert made.tools[0] == SHELL
     assert codes == ["policy-skipped"]
 
 
 def test_references_within_a_schema_follow_a_renamed_parameter() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}}}
-    made, _, _ = done(Rule(parameters={"a": "x"}), tools=(Tool("t", parameters=schema),))
+    made, _, _ = apply_to_request(Rule(parameters={"a": "x"}), tools=(Tool("t", parameters=schema),))
     assert made.tools[0].parameters == {  # type: ignore[union-attr]
         "type": "object",
         "properties": {"x": {"type": "string"}, "b": {"$ref": "#/properties/x"}},
@@ -243,7 +243,7 @@ def test_references_within_a_schema_follow_a_renamed_parameter() -> None:
 
 def test_the_last_rule_counts_for_each_effect_by_itself() -> None:
     rules = (Rule(description="One.", strict=True), Rule(tool=("shell",), description="Two: {description}"))
-    tool = done(*rules)[0].tools[0]
+    tool = apply_to_request(*rules)[0].tools[0]
     assert isinstance(tool, Tool)
     assert (tool.description, tool.strict) == (f"Two: {SHELL.description}", True)
 
@@ -251,7 +251,7 @@ def test_the_last_rule_counts_for_each_effect_by_itself() -> None:
 def test_a_schema_is_replaced_and_calls_still_find_back() -> None:
     schema = {"type": "object", "properties": {"line": {"type": "string"}}}
     rule = Rule(tool=("shell",), schema=schema, reshape={"command": Reshape(conversion="shell-text", to="line")})
-    made, undo, _ = done(rule)
+    made, undo, _ = apply_to_request(rule)
     assert made.tools[0].parameters == schema  # type: ignore[union-attr]
     back = undo.restore_call(Call("c", "shell", '{"line":"ls"}'), Ledger("", ""))
     assert back == Call("c", "shell", '{"command":["bash","-lc","ls"]}')
@@ -269,14 +269,14 @@ def test_a_schema_is_replaced_and_calls_still_find_back() -> None:
     ],
 )
 def test_a_description_is_cut_behind_a_sentence(text: str, limit: int, short: str) -> None:
-    [tool] = done(Rule(describe_at_most=limit), tools=(Tool("t", text),))[0].tools
+    [tool] = apply_to_request(Rule(describe_at_most=limit), tools=(Tool("t", text),))[0].tools
     assert isinstance(tool, Tool)
     assert tool.description == short
 
 
 @given(st.text(max_size=80), st.integers(1, 60))
 def test_a_description_is_never_longer_than_it_may_be(text: str, limit: int) -> None:
-    [tool] = done(Rule(describe_at_most=limit), tools=(Tool("t", text),))[0].tools
+    [tool] = apply_to_request(Rule(describe_at_most=limit), tools=(Tool("t", text),))[0].tools
     assert isinstance(tool, Tool)
     assert len(tool.description or "") <= limit
 
@@ -295,22 +295,22 @@ def test_a_description_is_never_longer_than_it_may_be(text: str, limit: int) -> 
     ],
 )
 def test_only_so_many_tools_stay_those_named_first(rule: Rule, left: list[str]) -> None:
-    assert names(done(rule)[0]) == left
+    assert names(apply_to_request(rule)[0]) == left
 
 
 def test_a_tool_that_the_client_demands_is_not_cut_off() -> None:
     choice = ToolChoice("one", (ToolName("read_file"),))
-    made, _, _ = done(Rule(max_tools=1, keep=("shell",)), choice=choice)
+    made, _, _ = apply_to_request(Rule(max_tools=1, keep=("shell",)), choice=choice)
     assert names(made) == ["read_file"]
     assert made.choice == choice
 
 
 def test_parallel_calls_and_strictness_are_set() -> None:
-    made, _, codes = done(Rule(parallel=False, strict=False))
+    made, _, codes = apply_to_request(Rule(parallel=False, strict=False))
     assert made.settings.parallel is False
     assert [tool.strict for tool in made.tools if isinstance(tool, Tool)] == [False, None, False, False]
     assert set(codes) == {"policy-setting"}
-    assert done(Rule(parallel=False, tool=("telegraph",)))[0].settings.parallel is None
+    assert apply_to_request(Rule(parallel=False, tool=("telegraph",)))[0].settings.parallel is None
 
 
 # --- the choice -------------------------------------------------------------------------------------------------------
@@ -333,16 +333,16 @@ GONE = Rule(name="gone", tool=("apply_patch", "read_file"), drop=True)
     ],
 )
 def test_a_choice_of_what_is_gone_is_adapted(choice: ToolChoice | None, left: ToolChoice | None) -> None:
-    assert done(GONE, choice=choice)[0].choice == left
+    assert apply_to_request(GONE, choice=choice)[0].choice == left
 
 
 def test_without_tools_there_is_no_choice() -> None:
-    made, _, codes = done(Rule(drop=True), choice=ToolChoice("required"))
+    made, _, codes = apply_to_request(Rule(drop=True), choice=ToolChoice("required"))
     assert made.choice is None
     assert "policy-choice" in codes
 
 
-def never(model: str, thinks: bool | None) -> bool:
+def never_thinks(model: str, thinks: bool | None) -> bool:
     return False
 
 
@@ -353,11 +353,11 @@ def unless_it_thinks(model: str, thinks: bool | None) -> bool:
 def test_a_demand_that_cannot_be_made_is_weakened_or_refused_as_the_rule_says() -> None:
     request = Request("m", tools=(SHELL,), choice=ToolChoice("required"))
     ledger = Ledger("", "")
-    made, _ = apply_rules(request, (Rule(choice="weaken"),), ledger, never)
+    made, _ = apply_rules(request, (Rule(choice="weaken"),), ledger, never_thinks)
     assert made.choice == ToolChoice("auto")
     assert ledger.codes == ("policy-choice",)
     with pytest.raises(Malformed, match="cannot be forced to call a tool; the rule `r` refuses"):
-        apply_rules(request, (Rule(name="r", choice="refuse"),), Ledger("", ""), never)
+        apply_rules(request, (Rule(name="r", choice="refuse"),), Ledger("", ""), never_thinks)
     kept, _ = apply_rules(request, (Rule(choice="weaken"),), Ledger("", ""), lambda model, thinks: True)
     assert kept is request
 
@@ -385,7 +385,7 @@ GUIDED = Rule(
 def test_guidance_stands_behind_the_instructions_once() -> None:
     system = (Text("Be brief."), Text("Be kind. ", cache=""))
     again = Rule(name="again", tool=("apply_patch",), drop=True, guidance=GUIDED.guidance)
-    made, _, codes = done(GUIDED, again, system=system)
+    made, _, codes = apply_to_request(GUIDED, again, system=system)
     assert [part.text for part in made.system if isinstance(part, Text)] == [
         "Be brief.",
         "Be kind.\n\nUse `shell` instead of `apply_patch`.",
@@ -396,21 +396,21 @@ def test_guidance_stands_behind_the_instructions_once() -> None:
 
 def test_guidance_goes_into_the_first_turn_of_instructions_where_they_are_turns() -> None:
     turns = (Turn("developer", (Text("Be brief."),)), Turn("system", (Text("Be kind."),)), HELLO)
-    made, _, _ = done(GUIDED, turns=turns)
+    made, _, _ = apply_to_request(GUIDED, turns=turns)
     assert plain_text(made.turns[0].parts) == "Be brief.\n\nUse `shell` instead of `apply_patch`."
     assert made.turns[1:] == turns[1:]
     assert made.system == ()
 
 
 def test_guidance_is_the_only_instruction_where_there_is_none() -> None:
-    assert plain_text(done(GUIDED)[0].system) == "Use `shell` instead of `apply_patch`."
+    assert plain_text(apply_to_request(GUIDED)[0].system) == "Use `shell` instead of `apply_patch`."
 
 
 @given(st.integers(1, 4))
 def test_guidance_is_the_same_while_the_conversation_grows(length: int) -> None:
     turns = (Turn("system", (Text("S `apply_patch`"),)), *(HELLO for _ in range(length)))
-    made, _, _ = done(GUIDED, turns=turns)
-    assert made.turns[0] == done(GUIDED, turns=turns[:2])[0].turns[0]
+    made, _, _ = apply_to_request(GUIDED, turns=turns)
+    assert made.turns[0] == apply_to_request(GUIDED, turns=turns[:2])[0].turns[0]
 
 
 @pytest.mark.parametrize(
@@ -425,13 +425,13 @@ def test_guidance_is_the_same_while_the_conversation_grows(length: int) -> None:
 )
 def test_guidance_names_the_shell_that_is_there(tools: Any, rules: Any, said: str) -> None:
     rule = Rule(tool=("apply_patch",), drop=True, guidance="Use {shell}, not {tool}.")
-    made, _, _ = done(rule, *rules, tools=tools)
+    made, _, _ = apply_to_request(rule, *rules, tools=tools)
     assert plain_text(made.system) == f"Use {said}, not apply_patch."
 
 
 def test_guidance_names_all_that_one_rule_took() -> None:
     rule = Rule(tool=("apply_patch", "read_file", "search"), drop=True, guidance="No `{tool}` here.")
-    assert plain_text(done(rule)[0].system) == "No `apply_patch`, `read_file` and `search` here."
+    assert plain_text(apply_to_request(rule)[0].system) == "No `apply_patch`, `read_file` and `search` here."
 
 
 @pytest.mark.parametrize(
@@ -458,14 +458,14 @@ def test_mentions_are_put_right_word_by_word(before: str, after: str) -> None:
     )
     tools = (SHELL, PATCH, Tool("Read"), Tool("WebFetch"), Tool("update_plan"))
     turns = (Turn("system", (Text(before),)), Turn("user", (Text(before),)), Turn("developer", (Text(before),)))
-    made, _, _ = done(*rules, tools=tools, turns=turns)
+    made, _, _ = apply_to_request(*rules, tools=tools, turns=turns)
     assert plain_text(made.turns[0].parts).partition("\n\n")[0] == after
     assert plain_text(made.turns[1].parts) == before
     assert plain_text(made.turns[2].parts) == after
 
 
 def test_only_tools_of_rules_that_clean_are_cleaned_away() -> None:
-    made, _, _ = done(Rule(tool=("apply_patch",), drop=True), system=(Text("`apply_patch`"),))
+    made, _, _ = apply_to_request(Rule(tool=("apply_patch",), drop=True), system=(Text("`apply_patch`"),))
     assert plain_text(made.system) == "`apply_patch`"
 
 
@@ -487,7 +487,7 @@ def test_a_call_that_goes_out_and_comes_back_is_the_same(given_arguments: dict[s
         validate="retry",
     )
     call = Call("c", "shell", encode_text(given_arguments))
-    made, undo, _ = done(rule, turns=(HELLO, Turn("assistant", (call,))))
+    made, undo, _ = apply_to_request(rule, turns=(HELLO, Turn("assistant", (call,))))
     [out] = made.turns[1].parts
     assert isinstance(out, Call)
     assert out.name == "Bash"

@@ -118,7 +118,7 @@ class Guarded:
 
 
 @contextmanager
-def guarded(folder: Path, server: str = "", more: str = "", base: str = "") -> Iterator[Guarded]:
+def serve_guarded(folder: Path, server: str = "", more: str = "", base: str = "") -> Iterator[Guarded]:
     """A gateway with one provider for each protocol. `server` comes into `[server]`, `more` at the end."""
     provider = RecordedProvider()
     lines = ["[server]", 'retries = 0\ncooldown_after = 1000000\nlog_format = "none"', server]

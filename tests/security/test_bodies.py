@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import path_of, request_of
-from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
+from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, send_raw, serve_guarded
 from toolwire.core.json_values import Malformed
 from toolwire.core.request_members import RequestMembers
 from toolwire.gateway.exchange.client_body import PLAIN_NAMES, ClientBody, check_names, read_object
@@ -24,14 +24,14 @@ from toolwire.protocols import CODECS
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """With keys and rules."""
-    with guarded(tmp_path_factory.mktemp("bodies"), KEY_SETTINGS, POLICY) as made:
+    with serve_guarded(tmp_path_factory.mktemp("bodies"), KEY_SETTINGS, POLICY) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """Without keys and rules."""
-    with guarded(tmp_path_factory.mktemp("plain")) as made:
+    with serve_guarded(tmp_path_factory.mktemp("plain")) as made:
         yield made
 
 
@@ -88,7 +88,7 @@ def test_an_ambiguous_body_is_refused_with_its_key(gate: Guarded, plain: Guarded
         assert gateway.take_arrived() == []
 
 
-def _twice(client: str, key: str, value: Any) -> bytes:
+def _body_with_second_key(client: str, key: str, value: Any) -> bytes:
     body = json.dumps(request_of(client, "small", False))
     return f'{{"{key}":{json.dumps(value)},{body[1:]}'.encode()
 
@@ -106,7 +106,7 @@ def test_a_key_that_is_there_twice_is_refused_in_every_protocol(
     plain: Guarded, client: str, key: str, value: Any
 ) -> None:
     path = path_of(client, "gemini/gemini-3.8-flash", False)
-    got = send_raw(plain.port, "POST", path, _twice(client, key, value))
+    got = send_raw(plain.port, "POST", path, _body_with_second_key(client, key, value))
     assert got.status == 400, got
     assert f"`{key}` is in the body twice" in got.body.decode()
     assert plain.take_arrived() == []
@@ -228,7 +228,7 @@ INNER_ALLOWED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("client", "change"), INNER_ALLOWED)
 def test_a_key_for_some_models_uses_its_own_inside(tmp_path: Path, client: str, change: dict[str, Any]) -> None:
-    with guarded(tmp_path, KEY_SETTINGS) as made:
+    with serve_guarded(tmp_path, KEY_SETTINGS) as made:
         body = {**request_of(client, SMALL_MODELS[client], False), **change}
         got = send_raw(made.port, "POST", path_of(client, "", False), json.dumps(body).encode(), as_key("narrow"))
         assert (got.status, len(made.take_arrived())) == (200, 1), got
@@ -432,7 +432,7 @@ def test_a_vendors_own_tool_cannot_be_called_otherwise(tmp_path: Path, client: s
         (dropped('"*"', "true") + dropped(kept, "false"), True),
         (dropped('"other"', "true"), True),
     ):
-        with guarded(tmp_path, "", rules) as made:
+        with serve_guarded(tmp_path, "", rules) as made:
             assert send_raw(made.port, "POST", path, body).status == 200
             assert (tool["type"].encode() in made.take_arrived()[0].body) is passes
 
@@ -442,14 +442,14 @@ def test_of_two_servers_only_the_one_with_the_dropped_tool_goes(tmp_path: Path) 
         {**MCP, "allowed_tools": ["search"]},
         {**MCP, "server_label": "shell", "allowed_tools": ["forbidden_x"]},
     )
-    with guarded(tmp_path, "", POLICY) as made:
+    with serve_guarded(tmp_path, "", POLICY) as made:
         path, body = _with_members("openai-responses", json.dumps({"tools": [gone, kept]})[1:-1])
         assert send_raw(made.port, "POST", path, body).status == 200
         assert json.loads(made.take_arrived()[0].body)["tools"] == [kept]
 
 
 def test_a_rule_can_keep_servers_whose_tools_are_not_listed(tmp_path: Path) -> None:
-    with guarded(tmp_path, "", POLICY + '[[policy]]\ntype = "mcp"\ndrop = false\n') as made:
+    with serve_guarded(tmp_path, "", POLICY + '[[policy]]\ntype = "mcp"\ndrop = false\n') as made:
         path, body = _with_members("openai-responses", json.dumps({"tools": [MCP]})[1:-1])
         assert send_raw(made.port, "POST", path, body).status == 200
         assert b"mcp.example" in made.take_arrived()[0].body
@@ -468,13 +468,13 @@ FORWARDED_TOOLS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "body"), FORWARDED_TOOLS)
 def test_tools_at_endpoints_that_are_only_forwarded(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
-    with guarded(tmp_path, "", POLICY + '[store]\nurl = "none"\n') as made:
+    with serve_guarded(tmp_path, "", POLICY + '[store]\nurl = "none"\n') as made:
         got = send_raw(made.port, "POST", path, json.dumps(body).encode())
         assert (got.status, made.take_arrived()) == (403, []), got
         assert "rules for tools" in got.json()["error"]["message"]
         without = {key: value for key, value in body.items() if key in ("model", "prompt")}
         assert send_raw(made.port, "POST", path, json.dumps(without).encode()).status == 200
-    with guarded(tmp_path, "", '[store]\nurl = "none"\n') as made:
+    with serve_guarded(tmp_path, "", '[store]\nurl = "none"\n') as made:
         assert send_raw(made.port, "POST", path, json.dumps(body).encode()).status == 200
 
 
@@ -497,7 +497,7 @@ PROVIDER_TOOLS: list[tuple[str, dict[str, Any]]] = [
 def test_rules_for_a_kind_of_tool_hold_for_what_vendors_call_it(
     tmp_path: Path, client: str, change: dict[str, Any]
 ) -> None:
-    with guarded(tmp_path, "", NO_MCP) as made:
+    with serve_guarded(tmp_path, "", NO_MCP) as made:
         path, body = _with_members(client, json.dumps(change)[1:-1])
         got = send_raw(made.port, "POST", path, body)
         arrived = made.take_arrived()
@@ -543,7 +543,7 @@ LIMITED = '[models.capped]\nprovider = "chat"\nmodel = "gpt-capped"\nmax_output_
 
 @pytest.mark.parametrize("key", ["Max_Tokens", "maxtokens", "MAX_COMPLETION_TOKENS", "max-tokens"])
 def test_a_limit_on_tokens_cannot_be_spelled_away(tmp_path: Path, key: str) -> None:
-    with guarded(tmp_path, "", LIMITED) as made:
+    with serve_guarded(tmp_path, "", LIMITED) as made:
         body = '{"model":"capped","max_tokens":9,%s"%s":999999}'
         plain_body = f'{{"model":"capped",{MESSAGES}}}'.encode()
         assert send_raw(made.port, "POST", "/v1/chat/completions", plain_body).status == 200
@@ -745,7 +745,7 @@ FORWARDED_MEMBERS = [
 
 @pytest.mark.parametrize(("members", "status"), FORWARDED_MEMBERS)
 def test_what_is_forwarded_and_names_no_model_passes_the_same_checks(tmp_path: Path, members: str, status: int) -> None:
-    with guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}") as made:
+    with serve_guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}") as made:
         got = send_raw(made.port, "POST", "/v1/uploads", f'{{"filename":"a",{members}}}'.encode(), as_key("narrow"))
         assert (got.status, len(made.take_arrived())) == (status, int(status == 200)), got
 
@@ -756,7 +756,7 @@ ONE_PROVIDER = f'[[server.keys]]\nname = "one"\nsha256 = "{PROVIDER_KEY}"\nprovi
 
 def test_a_key_for_some_providers_cannot_choose_others(tmp_path: Path) -> None:
     headers = {"authorization": "Bearer tw-key-of-one-provider-0123456789"}
-    with guarded(tmp_path, ONE_PROVIDER) as made:
+    with serve_guarded(tmp_path, ONE_PROVIDER) as made:
         for more, status in (({}, 200), ({"top_k": 1}, 200), ({"provider": {"only": ["x"]}}, 403), ({"x": 1}, 403)):
             body = chat_body("chat/gpt-small", **more)
             got = send_raw(made.port, "POST", "/v1/chat/completions", body, headers)

@@ -336,13 +336,13 @@ def test_a_worker_that_is_replaced_finds_no_file_that_was_not_there(tmp_path: Pa
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[tuple[Served, Path]]:
+def serve_with_file(folder: Path) -> Iterator[tuple[Served, Path]]:
     with stage(folder, f"retries = 0\ncooldown_after = 9999\n{KEYS}") as served:
         yield served, folder / "toolwire.toml"
 
 
 def test_authentication_stays_on_and_the_log_and_the_metrics_say_so(tmp_path: Path) -> None:
-    with staged(tmp_path) as (served, file):
+    with serve_with_file(tmp_path) as (served, file):
         whole = file.read_text()
         for refused, text in enumerate(("", "[server]\n", "x = " + "[" * 100_000), 1):
             file.write_text(text)
@@ -364,7 +364,7 @@ def test_the_file_is_read_in_a_thread_and_the_polling_never_ends(
     monkeypatch.setattr(config_watch, "POLL_SECONDS", 0.01)
     threads: list[str] = []
     done = threading.Event()
-    with staged(tmp_path) as (served, file):
+    with serve_with_file(tmp_path) as (served, file):
         read = LiveConfig.read_if_changed
 
         def watch(source: LiveConfig, force: bool = False) -> object:

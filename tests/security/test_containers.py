@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import run_own_server
-from security.recorded_provider import KEY_SETTINGS, Guarded, RecordedProvider, as_key, guarded, send_raw
+from security.recorded_provider import KEY_SETTINGS, Guarded, RecordedProvider, as_key, send_raw, serve_guarded
 from toolwire.gateway import app
 from toolwire.protocols import CODECS
 
@@ -26,7 +26,7 @@ def store(folder: Path) -> str:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Guarded]:
-    with guarded(tmp_path, KEY_SETTINGS, store(tmp_path)) as made:
+    with serve_guarded(tmp_path, KEY_SETTINGS, store(tmp_path)) as made:
         yield made
 
 
@@ -217,14 +217,14 @@ def test_skills_of_another_key(gate: Guarded) -> None:
 
 
 def test_without_a_store_containers_are_closed(tmp_path: Path) -> None:
-    with guarded(tmp_path, KEY_SETTINGS, '[store]\nurl = "none"\n') as gate:
+    with serve_guarded(tmp_path, KEY_SETTINGS, '[store]\nurl = "none"\n') as gate:
         assert ask(gate, "anthropic", "ann")[0] == 200
         status, body = ask(gate, "anthropic", "ann", container="container_1")
         assert (status, b"shared_objects" in body) == (403, True)
 
 
 def test_a_team_that_shares_objects_shares_containers(tmp_path: Path) -> None:
-    with guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}", store(tmp_path)) as gate:
+    with serve_guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}", store(tmp_path)) as gate:
         assert ask(gate, "anthropic", "bob", container="container_1")[0] == 200
 
 

@@ -101,7 +101,7 @@ def test_without_a_signature_it_opens_only_if_that_is_wanted(entries: list[Envel
 # --- in a conversation ---
 
 
-def _told(client: str, maker: str, keys: EnvelopeKeys | None) -> tuple[Any, list[str]]:
+def _next_request(client: str, maker: str, keys: EnvelopeKeys | None) -> tuple[Any, list[str]]:
     """The client's next request after an answer of this maker, and the seals that the maker made."""
     said, made = MAKERS[maker]
     request = first_request(client)
@@ -120,7 +120,7 @@ FOREIGN = {
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("client", CARRYING)
 def test_a_seal_comes_back_through_its_client(client: str, maker: str) -> None:
-    again, made = _told(client, maker, KEYS)
+    again, made = _next_request(client, maker, KEYS)
     back = translate(again, "request", source=client, target=maker, model=MODELS[maker], envelope_keys=KEYS)
     assert [seal for seal in seals_in(back.json()) if seal in made] == made
     assert "envelope-refused" not in {loss.code for loss in back.losses}
@@ -131,7 +131,7 @@ def test_a_seal_comes_back_through_its_client(client: str, maker: str) -> None:
 @pytest.mark.parametrize("client", CARRYING)
 def test_a_foreign_seal_counts_as_absent_and_is_reported(client: str, maker: str, case: str) -> None:
     written, read = FOREIGN[case]
-    again, made = _told(client, maker, written)
+    again, made = _next_request(client, maker, written)
     if client == maker:
         return  # without an envelope it is the provider who refuses it
     for target, model in MODELS.items():
@@ -145,7 +145,7 @@ def test_a_foreign_seal_counts_as_absent_and_is_reported(client: str, maker: str
 
 
 def test_a_damaged_envelope_never_reaches_a_provider() -> None:
-    again, _ = _told("anthropic", "gemini", None)
+    again, _ = _next_request("anthropic", "gemini", None)
     text = json.dumps(again)
     sealed = next(seal for seal in seals_in(again) if read_envelope(seal))
     damaged = json.loads(text.replace(sealed, sealed[:-7]))
@@ -176,7 +176,7 @@ def served(folder: Path) -> Iterator[Served]:
         yield staged
 
 
-def _asked(served: Served, key: str, again: dict[str, Any]) -> tuple[Any, str, Any]:
+def _post_to_gemini(served: Served, key: str, again: dict[str, Any]) -> tuple[Any, str, Any]:
     """What Gemini got of a request of Anthropic's protocol, the losses, and the answer."""
     scene = served.scene("gemini", answer(200, json.dumps(MAKERS["gemini"][0]).encode()))
     body = json.dumps({**again, "model": scene.model}).encode()
@@ -188,16 +188,16 @@ def _asked(served: Served, key: str, again: dict[str, Any]) -> tuple[Any, str, A
 def test_an_envelope_serves_the_client_that_got_it_and_no_other(served: Served, folder: Path) -> None:
     made = MAKERS["gemini"][1]
     request = first_request("anthropic")
-    _, _, said = _asked(served, "desk", request)
+    _, _, said = _post_to_gemini(served, "desk", request)
     again = echoed("anthropic", request, said)
-    sent, losses, _ = _asked(served, "desk", again)
+    sent, losses, _ = _post_to_gemini(served, "desk", again)
     assert set(made) <= set(seals_in(sent))
     assert "envelope-refused" not in losses
-    sent, losses, _ = _asked(served, "other", again)
+    sent, losses, _ = _post_to_gemini(served, "other", again)
     assert not set(made) & set(seals_in(sent))
     assert "envelope-refused" in losses
-    forged, _ = _told("anthropic", "gemini", None)
-    sent, losses, _ = _asked(served, "desk", forged)
+    forged, _ = _next_request("anthropic", "gemini", None)
+    sent, losses, _ = _post_to_gemini(served, "desk", forged)
     assert not set(made) & set(seals_in(sent))
     assert "envelope-refused" in losses
     assert stat.S_IMODE((folder / "store.db.key").stat().st_mode) == 0o600
@@ -305,15 +305,15 @@ def _gateway(folder: Path, store: str, server: str = SIGNED_ONLY) -> Iterator[Se
         yield staged
 
 
-def _carried(served: Served) -> dict[str, Any]:
+def _request_with_envelope(served: Served) -> dict[str, Any]:
     """The next request of a client that got an envelope from this gateway."""
     request = first_request("anthropic")
-    return echoed("anthropic", request, _asked(served, "desk", request)[2])
+    return echoed("anthropic", request, _post_to_gemini(served, "desk", request)[2])
 
 
-def _opens(served: Served, again: dict[str, Any]) -> bool:
+def _opens_envelopes(served: Served, again: dict[str, Any]) -> bool:
     """Does this gateway open the envelopes of a request? What it refuses, it reports."""
-    sent, losses, _ = _asked(served, "desk", again)
+    sent, losses, _ = _post_to_gemini(served, "desk", again)
     opened = set(MAKERS["gemini"][1]) <= set(seals_in(sent))
     assert opened != ("envelope-refused" in losses)
     return opened
@@ -324,8 +324,8 @@ def _events(served: Served) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("event", "request") in ("config_problem", "envelope_key_unavailable")]
 
 
-def _forged(*keys: EnvelopeKeys | None) -> list[dict[str, Any]]:
-    return [_told("anthropic", "gemini", key)[0] for key in (None, KEYS, *keys)]
+def _forge_requests(*keys: EnvelopeKeys | None) -> list[dict[str, Any]]:
+    return [_next_request("anthropic", "gemini", key)[0] for key in (None, KEYS, *keys)]
 
 
 def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password(tmp_path: Path) -> None:
@@ -333,25 +333,25 @@ def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password
     without = with_password.replace(f":{PASSWORD}@", "@")
     changed = with_password.replace(PASSWORD, "ganz-anders")
     with _gateway(tmp_path / "a", without) as first:
-        again = _carried(first)
-        assert _opens(first, again)
-        assert not any(_opens(first, forged) for forged in _forged())
+        again = _request_with_envelope(first)
+        assert _opens_envelopes(first, again)
+        assert not any(_opens_envelopes(first, forged) for forged in _forge_requests())
         assert _events(first) == []
     for number, url in enumerate((without, with_password, changed)):
         with _gateway(tmp_path / f"b{number}", url) as other:
-            assert _opens(other, again)
-            assert not any(_opens(other, forged) for forged in _forged())
+            assert _opens_envelopes(other, again)
+            assert not any(_opens_envelopes(other, forged) for forged in _forge_requests())
     derived = replace(load_envelope_keys(_config(with_password), {}, 0.0), owner="desk")
-    of_earlier_version = _told("anthropic", "gemini", derived)[0]
+    of_earlier_version = _next_request("anthropic", "gemini", derived)[0]
     with _gateway(tmp_path / "c", with_password) as upgraded:
-        assert _opens(upgraded, of_earlier_version)
-        signed_now = _carried(upgraded)
+        assert _opens_envelopes(upgraded, of_earlier_version)
+        signed_now = _request_with_envelope(upgraded)
     with _gateway(tmp_path / "d", changed) as other:
-        assert not _opens(other, of_earlier_version)
-        assert _opens(other, signed_now)
+        assert not _opens_envelopes(other, of_earlier_version)
+        assert _opens_envelopes(other, signed_now)
     elsewhere = server().create_schema(schema_of(tmp_path / "elsewhere"))
     with _gateway(tmp_path / "e", elsewhere) as foreign:
-        assert not _opens(foreign, signed_now)
+        assert not _opens_envelopes(foreign, signed_now)
 
 
 def test_a_secret_of_the_operator_comes_before_the_one_in_postgresql() -> None:
@@ -415,9 +415,9 @@ def test_while_postgresql_is_down_requests_go_on_and_are_signed(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     with _gateway(tmp_path, f"postgresql://u@127.0.0.1:{port}/db") as served:
-        again = _carried(served)
-        assert _opens(served, again)
-        assert not any(_opens(served, forged) for forged in _forged())
+        again = _request_with_envelope(served)
+        assert _opens_envelopes(served, again)
+        assert not any(_opens_envelopes(served, forged) for forged in _forge_requests())
         (event,) = _events(served)
         assert event["event"] == "envelope_key_unavailable"
         assert "refuses connections" in event["message"]
@@ -459,15 +459,15 @@ def test_the_key_is_loaded_when_postgresql_is_back(monkeypatch: pytest.MonkeyPat
 def test_without_a_store_the_key_is_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with _gateway(tmp_path / "a", "none") as first:
-        again = _carried(first)
-        assert not any(_opens(first, forged) for forged in _forged())
+        again = _request_with_envelope(first)
+        assert not any(_opens_envelopes(first, forged) for forged in _forge_requests())
         assert _events(first) == []
     assert stat.S_IMODE((tmp_path / "state" / "toolwire" / "envelopes.key").stat().st_mode) == 0o600
     with _gateway(tmp_path / "b", "none") as second:
-        assert _opens(second, again), "after a restart, too"
+        assert _opens_envelopes(second, again), "after a restart, too"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     with _gateway(tmp_path / "c", "none") as foreign:
-        assert not _opens(foreign, again)
+        assert not _opens_envelopes(foreign, again)
 
 
 @pytest.mark.parametrize("store", ["none", "sqlite"])
@@ -477,19 +477,19 @@ def test_without_a_place_for_the_key_the_process_has_one(
     (tmp_path / "file").write_text("")  # also root cannot make a folder in it
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     url = "none" if store == "none" else f"sqlite://{tmp_path / 'file' / 'store.db'}"
-    unsigned, foreign = _forged()
+    unsigned, foreign = _forge_requests()
     assert make_process_keys(_config(url), UNSIGNED_UNTIL - 1).accepts_unsigned, "as before"
     assert not make_process_keys(_config(url), UNSIGNED_UNTIL + 1).accepts_unsigned
     with _gateway(tmp_path / "a", url, "unsigned_envelopes = true\n") as served:
-        again = _carried(served)
-        assert _opens(served, again)
-        assert not _opens(served, foreign)
-        assert _opens(served, unsigned)
+        again = _request_with_envelope(served)
+        assert _opens_envelopes(served, again)
+        assert not _opens_envelopes(served, foreign)
+        assert _opens_envelopes(served, unsigned)
         (event,) = _events(served)
         assert event["event"] == "config_problem"
         assert "secret_env" in event["hint"]
         assert "[hidden]" not in event["hint"]  # a colon after the name of the setting would look like a secret
         assert "file" in event["message"]
     with _gateway(tmp_path / "b", url) as strict:
-        assert _opens(strict, again)
-        assert not _opens(strict, unsigned)
+        assert _opens_envelopes(strict, again)
+        assert not _opens_envelopes(strict, unsigned)

@@ -15,13 +15,13 @@ from google import genai
 from google.genai import types
 
 from gateway.raw_exchange import PROVIDER_KEY
-from security.recorded_provider import KEY_SETTINGS, KEYS, Guarded, guarded, send_raw
+from security.recorded_provider import KEY_SETTINGS, KEYS, Guarded, send_raw, serve_guarded
 from waits import PATIENCE
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Guarded]:
-    with guarded(tmp_path, KEY_SETTINGS, f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as made:
+    with serve_guarded(tmp_path, KEY_SETTINGS, f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as made:
         yield made
 
 
@@ -59,7 +59,7 @@ def make_uploadable(gate: Guarded, version: str) -> str:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta"])
 def test_a_file_is_uploaded_through_the_gateway(tmp_path: Path, version: str) -> None:
-    with guarded(tmp_path) as made:
+    with serve_guarded(tmp_path) as made:
         upload = make_uploadable(made, version)
         google = client(made, "ann", version)
         file = google.files.upload(file=io.BytesIO(b"hello"), config={"mime_type": "text/plain"})
@@ -86,7 +86,7 @@ def start_upload(gate: Guarded, key: str, version: str = "v1beta", **headers: st
 @pytest.mark.parametrize("shared", ["", "shared_objects = true\n"])
 def test_with_keys_a_file_is_uploaded_and_belongs_to_its_key(tmp_path: Path, version: str, shared: str) -> None:
     """The SDK sends no key with the second request: the URL that it got says whose upload it is."""
-    with guarded(tmp_path, shared + KEY_SETTINGS, f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as gate:
+    with serve_guarded(tmp_path, shared + KEY_SETTINGS, f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as gate:
         upload = make_uploadable(gate, version)
         ann, bob = client(gate, "ann", version), client(gate, "bob", version)
         file = ann.files.upload(file=io.BytesIO(b"hello"), config={"mime_type": "text/plain"})
@@ -172,14 +172,14 @@ def test_a_finished_upload_has_ended_for_its_url_too(gate: Guarded) -> None:
 
 def test_a_key_that_was_removed_ends_its_uploads(tmp_path: Path) -> None:
     more = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
-    with guarded(tmp_path, KEY_SETTINGS, more) as gate:
+    with serve_guarded(tmp_path, KEY_SETTINGS, more) as gate:
         make_uploadable(gate, "v1beta")
         target, _ = start_upload(gate, "ann")
     only_bob = "[[server.keys]]" + KEY_SETTINGS.split("[[server.keys]]")[2]
-    with guarded(tmp_path, only_bob, more) as gate:
+    with serve_guarded(tmp_path, only_bob, more) as gate:
         assert send_raw(gate.port, "POST", target, b"x").status == 401
         assert gate.take_arrived() == []
-    with guarded(tmp_path, KEY_SETTINGS, more) as gate:  # a restart does not end it
+    with serve_guarded(tmp_path, KEY_SETTINGS, more) as gate:  # a restart does not end it
         assert send_raw(gate.port, "POST", target, b"x").status == 200
 
 
@@ -193,7 +193,7 @@ def test_an_upload_url_that_cannot_be_used_is_the_providers_fault(gate: Guarded,
 
 
 def test_without_keys_the_providers_key_is_not_in_the_url(tmp_path: Path) -> None:
-    with guarded(tmp_path) as gate:
+    with serve_guarded(tmp_path) as gate:
         upload = make_uploadable(gate, "v1beta")
         url = f"https://google.example{upload}?key={PROVIDER_KEY}&upload_id=u1"
         gate.provider.headers[upload]["x-goog-upload-url"] = url
@@ -203,7 +203,7 @@ def test_without_keys_the_providers_key_is_not_in_the_url(tmp_path: Path) -> Non
 
 
 def test_batches_without_keys(tmp_path: Path) -> None:
-    with guarded(tmp_path) as made:
+    with serve_guarded(tmp_path) as made:
         made.provider.replies["/v1/batches/b1"] = (
             200,
             {"name": "batches/b1", "metadata": {"state": "BATCH_STATE_RUNNING"}},

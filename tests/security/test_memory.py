@@ -27,7 +27,7 @@ def _freeze_other_tests() -> None:
     gc.freeze()
 
 
-def endless(protocol: str) -> object:
+def play_endless_stream(protocol: str) -> object:
     """A stream without end, as fast as it is read."""
     *start, last = opening_frames(protocol)
     last = re.sub(rb'"Hel[^"]*"', b'"' + b"x" * 8000 + b'"', last)
@@ -68,7 +68,7 @@ def test_streams_that_nobody_reads_hold_little(client: str, provider: str, tmp_p
                 paused = [one for one in served.upstream_connections if one._is_reading_paused]
                 return len(blocked) == len(paused) == count
 
-            scene = served.scene(provider, endless(provider))
+            scene = served.scene(provider, play_endless_stream(provider))
             request = post(client, scene.model, True)
             await served.ask(request, small=True)  # what is made once is not counted
             await wait_until_true(lambda: all_blocked(1))
@@ -108,7 +108,7 @@ PLAYS = {
     "whole, left": lambda protocol: ScriptedConnection.wait_for_close,
     "stream, left": cut,
     "whole, unread": lambda protocol: whole_answer(protocol, "x" * 8_000_000),
-    "stream, unread": endless,
+    "stream, unread": play_endless_stream,
     "body, left": lambda protocol: b"",
     "queue, left": lambda protocol: ScriptedConnection.wait_for_close,
 }

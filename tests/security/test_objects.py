@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import path_of, request_of
-from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, guarded, send_raw
+from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, send_raw, serve_guarded
 from toolwire.gateway.features.provider_objects.provider_objects import References, read_references
 from toolwire.protocols import CODECS
 
@@ -28,7 +28,7 @@ def store(folder: Path) -> str:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Guarded]:
-    with guarded(tmp_path, KEY_SETTINGS, store(tmp_path)) as made:
+    with serve_guarded(tmp_path, KEY_SETTINGS, store(tmp_path)) as made:
         yield made
 
 
@@ -237,7 +237,7 @@ def own_all(gate: Guarded) -> None:
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("owned")
-    with guarded(folder, KEY_SETTINGS, store(folder)) as made:
+    with serve_guarded(folder, KEY_SETTINGS, store(folder)) as made:
         own_all(made)
         yield made
 
@@ -404,7 +404,7 @@ def test_arguments_of_a_users_own_tools_are_not_taken_for_objects() -> None:
 
 
 def test_without_a_store_everything_is_closed(tmp_path: Path) -> None:
-    with guarded(tmp_path, KEY_SETTINGS, '[store]\nurl = "none"\n') as made:
+    with serve_guarded(tmp_path, KEY_SETTINGS, '[store]\nurl = "none"\n') as made:
         for method, path in (
             ("POST", "/v1/files"),
             ("GET", "/v1/files"),
@@ -420,7 +420,7 @@ def test_without_a_store_everything_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_team_can_share_all_objects(tmp_path: Path) -> None:
-    with guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}", store(tmp_path)) as made:
+    with serve_guarded(tmp_path, f"shared_objects = true\n{KEY_SETTINGS}", store(tmp_path)) as made:
         for target in ("/v1/files", "/v1/files/f", "/v1/batches"):
             assert send_raw(made.port, "GET", target, b"", as_key("bob")).status == 200
         assert len(made.take_arrived()) == 3
@@ -431,7 +431,7 @@ def test_a_team_can_share_all_objects(tmp_path: Path) -> None:
 
 
 def test_rules_for_tools_close_what_they_cannot_read(tmp_path: Path) -> None:
-    with guarded(tmp_path, "", POLICY) as made:
+    with serve_guarded(tmp_path, "", POLICY) as made:
         for path in ("/v1/batches", "/v1/messages/batches", "/v1/threads/t/runs", "/v1beta/cachedContents"):
             assert send_raw(made.port, "POST", path, b"{}").status == 403
         assert made.take_arrived() == []
@@ -440,9 +440,9 @@ def test_rules_for_tools_close_what_they_cannot_read(tmp_path: Path) -> None:
 def test_owners_are_known_after_a_restart_and_to_every_gateway(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    with guarded(tmp_path / "one", KEY_SETTINGS, store(tmp_path)) as one:
+    with serve_guarded(tmp_path / "one", KEY_SETTINGS, store(tmp_path)) as one:
         create(one, "ann", "/v1/files", {"id": "file-A"}, FILE_FORM, content_type=FORM)
-        with guarded(tmp_path / "two", KEY_SETTINGS, store(tmp_path)) as two:
+        with serve_guarded(tmp_path / "two", KEY_SETTINGS, store(tmp_path)) as two:
             assert send_raw(two.port, "GET", "/v1/files/file-A", b"", as_key("ann")).status == 200
             assert send_raw(two.port, "GET", "/v1/files/file-A", b"", as_key("bob")).status == 404
 

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import error_of
-from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
+from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, send_raw, serve_guarded
 from toolwire.gateway.http.request_target import read_path, read_target
 from toolwire.gateway.surfaces.routes import ProtocolDetector
 
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with guarded(tmp_path_factory.mktemp("paths"), KEY_SETTINGS, POLICY) as made:
+    with serve_guarded(tmp_path_factory.mktemp("paths"), KEY_SETTINGS, POLICY) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with guarded(tmp_path_factory.mktemp("keyless"), "", POLICY) as made:
+    with serve_guarded(tmp_path_factory.mktemp("keyless"), "", POLICY) as made:
         yield made
 
 

@@ -44,7 +44,7 @@ VALUES = st.text(string.ascii_letters + string.digits + "+/=_-.~!$*", min_size=4
 """Each has `hu5h` in it, which nothing else has."""
 
 
-def _nested(name: str, value: str, depth: int) -> str:
+def _nest_json(name: str, value: str, depth: int) -> str:
     """JSON within JSON, as tool arguments are."""
     text = json.dumps({"a": 1, name: value, "b": "visible"})
     for _ in range(depth):
@@ -53,9 +53,9 @@ def _nested(name: str, value: str, depth: int) -> str:
 
 
 FORMS = {
-    "json": lambda name, value: _nested(name, value, 0),
-    "json in json": lambda name, value: _nested(name, value, 1),
-    "json in json in json": lambda name, value: _nested(name, value, 3),
+    "json": lambda name, value: _nest_json(name, value, 0),
+    "json in json": lambda name, value: _nest_json(name, value, 1),
+    "json in json in json": lambda name, value: _nest_json(name, value, 3),
     "spaced json": lambda name, value: f'{{ "{name}" : "{value}" , "b": "visible" }}',
     "list": lambda name, value: json.dumps({name: [value], "b": "visible"}),
     "cut json": lambda name, value: f'{{"b": "visible", "{name}":"{value}',
@@ -84,7 +84,7 @@ def test_a_value_is_hidden_by_its_name(form: str, name: str, value: str) -> None
 
 @given(NAMES, st.text(max_size=40), st.integers(0, 3))
 def test_the_rest_of_the_json_is_still_json(name: str, value: str, depth: int) -> None:
-    shown = json.loads(redact(_nested(name, f"hu5h {value} hu5h", depth)))
+    shown = json.loads(redact(_nest_json(name, f"hu5h {value} hu5h", depth)))
     for _ in range(depth):
         shown = json.loads(shown["arguments"])
     assert shown == {"a": 1, name: REDACTED, "b": "visible"}
@@ -211,7 +211,7 @@ def test_letters_keep_their_places_in_lower_case() -> None:
 # --- through the log ---
 
 
-def _written(form: str, **fields: object) -> str:
+def _write_log(form: str, **fields: object) -> str:
     lines: list[str] = []
     telemetry = Telemetry(ServerSettings(log_format=form, log_bodies=True), lines.append)  # type: ignore[arg-type]
     telemetry.finish_exchange(telemetry.start_exchange(make_record(**fields)), 1.0)
@@ -224,7 +224,7 @@ def _written(form: str, **fields: object) -> str:
 @given(form=st.sampled_from(sorted(FORMS)), name=NAMES, value=VALUES)
 def test_no_line_shows_it(log_format: str, form: str, name: str, value: str) -> None:
     text = FORMS[form](name, value)
-    line = _written(
+    line = _write_log(
         log_format,
         message=text,
         path=f"/v1/{text}",

@@ -101,7 +101,7 @@ def test_a_user_agent_does_not_undo_a_rule(served: Served, agent: str) -> None:
 # --- every selector, without programs ---
 
 
-def _loaded(folder: Path, keys: str = KEY_TABLES, more: str = "") -> Config:
+def _load_rights(folder: Path, keys: str = KEY_TABLES, more: str = "") -> Config:
     servers = "".join(f'[mcp.{name}]\ncommand = "x"\n{lines}\n' for name, lines in SELECTED.items())
     file = folder / "toolwire.toml"
     file.write_text(f"{keys}{servers}{more}")
@@ -110,7 +110,7 @@ def _loaded(folder: Path, keys: str = KEY_TABLES, more: str = "") -> Config:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, McpServer]:
-    return dict(_loaded(tmp_path_factory.mktemp("servers")).section(McpSettings).servers)
+    return dict(_load_rights(tmp_path_factory.mktemp("servers")).section(McpSettings).servers)
 
 
 NAMES = (
@@ -137,14 +137,14 @@ def test_without_keys_the_old_list_still_means_agents_and_protocols(
 
 
 def test_what_is_ambiguous_is_warned_of(tmp_path: Path) -> None:
-    found = [(problem.location, problem.message) for problem in _loaded(tmp_path).warnings]
+    found = [(problem.location, problem.message) for problem in _load_rights(tmp_path).warnings]
     assert ("mcp.claimed", "no client gets these tools") in found
     for name in ("old", "oldagent", "oldmixed", "oldshadow"):
         assert (f"mcp.{name}.clients", "`clients` is old: it mixes keys, protocols and agents") in found
     assert ("mcp.oldagent.clients", "ignored: `codex*`, `admin/1.0`") in found
     assert ("mcp.oldmixed.clients", "ignored: `openai-*`, `codex`") in found
     assert ("mcp.keyed.keys.0", "there is no client key `admin`") in [
-        (problem.location, problem.message) for problem in _loaded(tmp_path, "").warnings
+        (problem.location, problem.message) for problem in _load_rights(tmp_path, "").warnings
     ]
 
 
@@ -168,13 +168,13 @@ def test_an_agent_never_undoes_what_is_forbidden(tmp_path: Path, effect: str, se
         return [value for value in values if value not in (None, "")][-1]
 
     forbidden = re.split(" = ", forbids)[1]
-    config = _loaded(tmp_path, more=text)
+    config = _load_rights(tmp_path, more=text)
     assert last_word(config) == json.loads(forbidden)
     assert any("would allow by the agent" in problem.message for problem in config.warnings)
     # On one's own machine, without keys, there is nobody to protect it from; and a key may allow.
     allowed = re.split(" = ", allows)[1]
-    assert last_word(_loaded(tmp_path, "", more=text)) == json.loads(allowed)
+    assert last_word(_load_rights(tmp_path, "", more=text)) == json.loads(allowed)
     keyed = text.replace(selected, f'{selected}\nkey = "guest"')
-    assert last_word(_loaded(tmp_path, more=keyed)) == json.loads(allowed)
+    assert last_word(_load_rights(tmp_path, more=keyed)) == json.loads(allowed)
     other = text.replace(selected, f'{selected}\nkey = "admin"')
-    assert last_word(_loaded(tmp_path, more=other)) == json.loads(forbidden)
+    assert last_word(_load_rights(tmp_path, more=other)) == json.loads(forbidden)

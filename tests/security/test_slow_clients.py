@@ -157,7 +157,7 @@ def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) ->
             while not connection.is_closing:
                 await talk.send(_drop(coding))
                 drops += 1
-                while not connection.is_closing and _received(connection) < drops:
+                while not connection.is_closing and _received_bytes(connection) < drops:
                     await asyncio.sleep(0)
                 now += pause
                 connection.last_activity = now - pause  # as if the drop had come then
@@ -168,7 +168,7 @@ def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) ->
     run(loop_name, test)
 
 
-def _received(connection: server.ClientConnection) -> int:
+def _received_bytes(connection: server.ClientConnection) -> int:
     request = connection.current_request
     return 0 if request is None else request.body_size
 
@@ -194,7 +194,7 @@ def test_a_slow_honest_body_is_taken(loop_name: str, coding: str) -> None:
             now = made.server.time()
             for number in range(1, 51):
                 await talk.send(_drop(coding, 10_000))
-                while not done.is_set() and _received(connection) < number * 10_000:
+                while not done.is_set() and _received_bytes(connection) < number * 10_000:
                     await asyncio.sleep(0)
                 now += 5
                 connection.last_activity = now - 5  # as if the piece had come then

@@ -81,7 +81,7 @@ def database(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[str]:
             thread.join()
 
 
-def _knowing(*vulnerable: str) -> Callable[[Any], tuple[int, bytes]]:
+def _answer_vulnerable(*vulnerable: str) -> Callable[[Any], tuple[int, bytes]]:
     def answer(asked: Any) -> tuple[int, bytes]:
         names = [query["package"]["name"] for query in asked["queries"]]
         assert all(query["package"]["ecosystem"] == "PyPI" and query["version"] for query in asked["queries"])
@@ -92,7 +92,7 @@ def _knowing(*vulnerable: str) -> Callable[[Any], tuple[int, bytes]]:
 
 
 def test_the_audit_fails_for_what_is_shipped() -> None:
-    with database(_knowing("msgspec")) as url:
+    with database(_answer_vulnerable("msgspec")) as url:
         done = _run("audit.py", GATEWAY, DEV, OSV_URL=url)
     assert done.returncode == 1
     assert "msgspec" in done.stdout
@@ -100,14 +100,14 @@ def test_the_audit_fails_for_what_is_shipped() -> None:
 
 
 def test_the_audit_only_shows_what_is_not_shipped() -> None:
-    with database(_knowing("pytest")) as url:
+    with database(_answer_vulnerable("pytest")) as url:
         done = _run("audit.py", GATEWAY, DEV, OSV_URL=url)
     assert done.returncode == 0
     assert "GHSA-pytest" in done.stdout
 
 
 def test_the_audit_is_quiet_if_nothing_is_known() -> None:
-    with database(_knowing()) as url:
+    with database(_answer_vulnerable()) as url:
         done = _run("audit.py", GATEWAY, OSV_URL=url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{GATEWAY}: {len(PACKAGES)} packages asked about\n"
