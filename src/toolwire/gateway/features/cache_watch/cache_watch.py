@@ -61,8 +61,8 @@ class _KnownPrompt(Struct, eq=False):
     body: bytes
     at: float
     """When it was sent, in seconds since 1970."""
-    tokens: int | None
-    """The provider's count of all its tokens; None if it is unknown."""
+    tokens: int
+    """The provider's count of all its tokens."""
 
     def split(self) -> Prompt | None:
         return split_prompt(self.body, self.protocol)
@@ -142,24 +142,22 @@ class CacheWatch:
         """What the cache gave for a prompt; None if there is none to compare it with."""
         call = sent.call
         usage = None if call.is_estimated else call.usage
-        tokens = usage.input if usage is not None else None
-        new = _KnownPrompt((call.provider, call.account, call.model), sent.protocol, sent.body, at, tokens)
-        read = 0 if usage is None else usage.cache_read or 0
-        old = _find_cached(session.prompts, new, read)
-        if old is not None and usage is not None and old.tokens is not None:
-            self._keep(session, new, old)
-            return CacheReport(old.tokens, read, usage.cache_write or 0) if old.tokens >= MIN_TOKENS else None
+        if usage is None or (usage.cache_read is None and usage.cache_write is None):
+            return None  # the provider says nothing of a cache
+        new = _KnownPrompt((call.provider, call.account, call.model), sent.protocol, sent.body, at, usage.input)
+        read = usage.cache_read or 0
+        cached = _find_cached(session.prompts, new, read)
+        if cached is not None:
+            self._keep(session, new, cached)
+            return CacheReport(cached.tokens, read, usage.cache_write or 0) if cached.tokens >= MIN_TOKENS else None
         found = _find_continued(session.prompts, new)
         if found is None:
-            if (prompt := new.split()) is not None and prompt.shape.turns:
-                self._keep(session, new)
+            self._keep(session, new)
             return None
         old, before, after = found
         self._keep(session, new, old if old.maker == new.maker else None)
-        if usage is None or old.tokens is None or old.tokens < MIN_TOKENS:
+        if old.tokens < MIN_TOKENS:
             return None
-        if usage.cache_read is None and usage.cache_write is None:
-            return None  # the provider says nothing of a cache
         report = CacheReport(old.tokens, read, usage.cache_write or 0)
         broken = _find_break(old, new, before, after)
         if broken is not None:
@@ -207,11 +205,9 @@ class CacheWatch:
 
 def _find_cached(prompts: Sequence[_KnownPrompt], new: _KnownPrompt, read: int) -> _KnownPrompt | None:
     """The prompt before this one, if the provider has found it in its cache: the longest one that it can continue."""
-    if not read or new.tokens is None:
-        return None
-    known = [old for old in prompts if old.maker == new.maker and old.tokens is not None and old.tokens <= new.tokens]
-    old = max(known, key=lambda one: one.tokens or 0, default=None)
-    return old if old is not None and read >= EXPECTED_SHARE * (old.tokens or 0) else None
+    known = [old for old in prompts if old.maker == new.maker and old.tokens <= new.tokens] if read else ()
+    old = max(known, key=lambda one: one.tokens, default=None)
+    return old if old is not None and read >= EXPECTED_SHARE * old.tokens else None
 
 
 def _find_continued(prompts: Sequence[_KnownPrompt], new: _KnownPrompt) -> tuple[_KnownPrompt, Prompt, Prompt] | None:
