@@ -61,7 +61,7 @@ async def gateway_in_loop(folder: Path, server: str = "") -> AsyncIterator[Gatew
         async with run_server(gateway.handle_request, gateway.admission) as made:
             try:
                 yield GatewayInLoop(gateway, made, wire)
-                made.close_all()
+                made.leave_all()
                 await made.wait_until_empty()
             finally:
                 await gateway.close()

@@ -165,7 +165,7 @@ class ServerUnderTest:
         self._talks.append(made)
         return made
 
-    def close_all(self) -> None:
+    def leave_all(self) -> None:
         for talk in self._talks:
             talk.leave()
 
@@ -201,10 +201,10 @@ async def run_server(
     await made.server.listen(made.bound, 128)
     try:
         yield made
-        made.close_all()
+        made.leave_all()
         await made.wait_until_empty()
     finally:
-        made.close_all()
+        made.leave_all()
         closing = asyncio.ensure_future(made.server.close(1))
         await run_loop_once()
         closing.cancel()

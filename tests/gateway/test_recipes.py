@@ -87,30 +87,35 @@ def _prepare(recipe: Recipe, addresses: dict[str, str], monkeypatch: pytest.Monk
 
 
 def _two_turns_in_chat(url: str, key: str, model: str) -> None:
-    client = OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tools: Any = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
-    asked: list[Any] = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Weather in Paris?"}]
-    first = client.chat.completions.create(model=model, messages=asked, tools=tools).choices[0].message
-    assert first.tool_calls is not None
-    call: Any = first.tool_calls[0]
-    assert (call.function.name, call.function.arguments.replace(" ", "")) == ("get_weather", '{"city":"Paris"}')
-    asked += [first, {"role": "tool", "tool_call_id": call.id, "content": "15 degrees"}]
-    assert client.chat.completions.create(model=model, messages=asked, tools=tools).choices[0].message.content == DONE
+    with OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        tools: Any = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
+        asked: list[Any] = [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": "Weather in Paris?"},
+        ]
+        first = client.chat.completions.create(model=model, messages=asked, tools=tools).choices[0].message
+        assert first.tool_calls is not None
+        call: Any = first.tool_calls[0]
+        assert (call.function.name, call.function.arguments.replace(" ", "")) == ("get_weather", '{"city":"Paris"}')
+        asked += [first, {"role": "tool", "tool_call_id": call.id, "content": "15 degrees"}]
+        assert (
+            client.chat.completions.create(model=model, messages=asked, tools=tools).choices[0].message.content == DONE
+        )
 
 
 def _two_turns_in_messages(url: str, key: str, model: str) -> None:
-    client = Anthropic(base_url=url, api_key=key, max_retries=0)
-    schema: Any = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tools: Any = [{"name": "get_weather", "input_schema": schema}]
-    asked: list[Any] = [{"role": "user", "content": "Weather in Paris?"}]
-    first = client.messages.create(model=model, max_tokens=100, system="Be brief.", messages=asked, tools=tools)
-    call: Any = first.content[0]
-    assert (call.name, call.input) == ("get_weather", CALLED)
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": "15 degrees"}
-    asked += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    second: Any = client.messages.create(model=model, max_tokens=100, messages=asked, tools=tools)
-    assert second.content[0].text == DONE
+    with Anthropic(base_url=url, api_key=key, max_retries=0) as client:
+        schema: Any = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        tools: Any = [{"name": "get_weather", "input_schema": schema}]
+        asked: list[Any] = [{"role": "user", "content": "Weather in Paris?"}]
+        first = client.messages.create(model=model, max_tokens=100, system="Be brief.", messages=asked, tools=tools)
+        call: Any = first.content[0]
+        assert (call.name, call.input) == ("get_weather", CALLED)
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "15 degrees"}
+        asked += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+        second: Any = client.messages.create(model=model, max_tokens=100, messages=asked, tools=tools)
+        assert second.content[0].text == DONE
 
 
 @pytest.mark.parametrize("recipe", TABLE, ids=[f"{recipe.page}-{recipe.block}" for recipe in TABLE])
