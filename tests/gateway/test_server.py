@@ -774,7 +774,7 @@ def test_a_handler_that_fails(case: str, play: Test) -> None:
                 await talk.expect_answer(expected)
                 await talk.send(b"GET /a HTTP/1.1\r\n\r\n")
                 await talk.expect_answer(echo_answer(b"GET /a "))
-                made.close_all()
+                made.leave_all()
             else:
                 got = await talk.read_until_reset()
                 assert expected.startswith(got)
