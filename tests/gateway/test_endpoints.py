@@ -353,6 +353,13 @@ def test_half_of_a_character_in_a_forwarded_body_is_replaced(served: Served) -> 
         assert asked == {"model": scene.name, "input": "a\N{REPLACEMENT CHARACTER}"}
 
 
+def test_half_of_a_character_is_replaced_where_a_body_names_no_model(served: Served) -> None:
+    scene = served.scene("openai-chat", answer(200, b"{}"))
+    body = b'{"name": "-%b.\\ud83d"}' % scene.mark.encode()
+    assert ask(served.port, "POST", "/v1/vector_stores", body).status == 200
+    assert json.loads(scene.asked[-1].body) == {"name": f"-{scene.mark}.\N{REPLACEMENT CHARACTER}"}
+
+
 def test_files_pass_byte_for_byte(served: Served) -> None:
     scene = served.scene("openai-chat", answer(200, b'{"id":"file-1"}', x_request_id="req_theirs"))
     body = (

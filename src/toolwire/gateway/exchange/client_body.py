@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,14 +16,12 @@ from toolwire.core.json_values import Malformed, Object, Path, decode, encode, e
 from toolwire.core.request_members import RequestMembers, letters_of
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.protocols import CODECS
-
-TOO_DEEP = "the JSON is nested too deeply"
+from toolwire.translation.exchange import TOO_DEEP
 
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
 # it is made without a call of a Python function.
 _decode_pairs = msgspec.json.Decoder(dict[partial[Any], Raw], dec_hook=partial).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.Encoder().encode
 
 decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 """The outermost members of a body, one scan without decoding their values. Raises `msgspec.DecodeError`,
@@ -170,18 +168,41 @@ def read_object(codec: Codec, data: bytes, is_forwarded: bool = False) -> Client
     """Read the outermost members of a body that has its model and its stream flag as the protocol does."""
     if has_too_many_values(data):
         return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
-    body = _read_body(codec, data, data, is_forwarded)
-    if body is None and (mended := replace_lone_halves(data)) is not None:
-        body = _read_body(codec, data, mended.encode(), is_forwarded)
+    body = _read_body(codec, data, data, codec.peek_request, is_forwarded)
+    if body is None:
+        body = _read_mended(codec, data, codec.peek_request, is_forwarded)
     return UNREADABLE if body is None else body
 
 
-def _read_body(codec: Codec, data: bytes, readable: bytes, is_forwarded: bool) -> ClientBody | None:
+def read_modelless_object(codec: Codec, data: bytes) -> ClientBody | Failure:
+    """Read the outermost members of a forwarded body that chooses no model; what it has as one may be of any type."""
+    body = _read_body(codec, data, data, _peek_nothing, is_forwarded=True)
+    if body is None:
+        body = _read_mended(codec, data, _peek_nothing, is_forwarded=True)
+    return Failure("invalid", "the body must be a JSON object", 400) if body is None else body
+
+
+def _peek_nothing(members: Members) -> RequestPeek:
+    return RequestPeek()
+
+
+PeekMembers: TypeAlias = Callable[[Members], RequestPeek | None]
+
+
+def _read_mended(codec: Codec, data: bytes, peek_members: PeekMembers, is_forwarded: bool) -> ClientBody | None:
+    """A body with half of a surrogate pair; None if it has none, or cannot be read in spite of that."""
+    mended = replace_lone_halves(data)
+    return None if mended is None else _read_body(codec, data, mended.encode(), peek_members, is_forwarded)
+
+
+def _read_body(
+    codec: Codec, data: bytes, readable: bytes, peek_members: PeekMembers, is_forwarded: bool
+) -> ClientBody | None:
     try:
         members = decode_members(readable)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    peek = codec.peek_request(members)
+    peek = peek_members(members)
     if peek is None:
         return None
     names = _check_members(codec, members, readable, is_forwarded)
@@ -195,15 +216,6 @@ def _check_members(codec: Codec, members: Members, data: bytes, is_forwarded: bo
     if size == len(data) and _plain_names(codec, is_forwarded).issuperset(members):
         return PLAIN_NAMES
     return check_names(codec.request_members, [name for name, _ in list_members(data)], is_forwarded)
-
-
-def read_modelless_object(codec: Codec, data: bytes) -> ClientBody | Failure:
-    """Read the outermost members of a forwarded body that chooses no model; what it has as one may be of any type."""
-    try:
-        members = decode_members(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return Failure("invalid", "the body must be a JSON object", 400)
-    return ClientBody(codec, data, members, names=_check_members(codec, members, data, is_forwarded=True))
 
 
 @lru_cache(maxsize=32)
@@ -288,7 +300,7 @@ _MAX_PLACES = 16
 
 def replace_model(body: bytes, model: str) -> bytes:
     """The same bytes with another model."""
-    name = _encode(model)
+    name = encode(model)
     at = body.find(_MODEL_KEY)
     if at >= 0 and body.find(_MODEL_KEY, at + 1) < 0:
         spliced = _splice_model(body, at, name)
@@ -299,7 +311,7 @@ def replace_model(body: bytes, model: str) -> bytes:
     # The key occurs twice, or with escapes: write the outermost keys again, each once.
     fields = decode_members(body)
     fields["model"] = Raw(name)
-    return _encode(fields)
+    return encode(fields)
 
 
 def _splice_model(body: bytes, at: int, name: bytes) -> bytes:
