@@ -90,6 +90,14 @@ def test_an_alias_can_have_a_window_of_its_own(served: Served) -> None:
     assert "context_length_exceeded" in got.data.decode()
 
 
+def test_a_missing_key_is_said_first(tmp_path: Path) -> None:
+    """Without a key, a shorter prompt would not help."""
+    keyless = '[providers.keyless]\nkind = "openai"\napi_key_env = "NOBODY_SETS_THIS_KEY"\n'
+    with stage(tmp_path, "", FACTS + keyless) as staged:
+        got = call(staged, "openai-chat", "keyless/small-1", False, **prompt("openai-chat", TOO_LONG))
+    assert "NOBODY_SETS_THIS_KEY" in got.data.decode(), got
+
+
 SENT: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     "it may fit": ("openai-chat", "small", {}, prompt("openai-chat", FITS)),
     "the window is not known": ("openai-chat", "large", {}, prompt("openai-chat", TOO_LONG)),

@@ -236,6 +236,9 @@ class Pipeline:
         return answer
 
     async def _prepare(self, call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
+        upstream = attempt.upstream
+        if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
+            return failed
         for plan in self.stages.plan:
             refused = await plan(call, attempt)
             if refused is not None:

@@ -39,8 +39,6 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
     upstream = attempt.upstream
-    if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
-        return failed
     can_pass = (
         upstream.allows_passthrough
         and upstream.codec is call.client_codec
