@@ -371,6 +371,9 @@ class AccountChooser(Protocol):
     def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
         """The account for a request that is sent only once; the provider itself if it has no others."""
 
+    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        """The targets to be asked, in their order, with the accounts of their providers."""
+
     def find_home(self, provider: Provider, session: str) -> Provider:
         """The account that a session belongs to, whether it rests or not."""
 

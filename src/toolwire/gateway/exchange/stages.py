@@ -77,10 +77,6 @@ class Stage:
         """The same for a request for a token count, without keeping anything."""
         return call
 
-    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
-        """The targets to be asked, in their order."""
-        return targets
-
     async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
         """Before another target is asked."""
 
@@ -105,7 +101,6 @@ class Stages:
         serving = {codec.name: [one for one in stages if one.serves(codec)] for codec in CODECS.values()}
         self.extend = {name: _list_hooks(some, lambda one: one.extend) for name, some in serving.items()}
         self.extend_count = _list_hooks(stages, lambda one: one.extend_count)
-        self.choose_targets = _list_hooks(stages, lambda one: one.choose_targets)
         self.admit_target = _list_hooks(stages, lambda one: one.admit_target)
         self.plan = _list_hooks(stages, lambda one: one.plan)
         self.check_written = _list_hooks(stages, lambda one: one.check_written)

@@ -158,8 +158,11 @@ class Pipeline:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
         started = call.clock()
-        is_only_one = len(targets) == 1 and not self.stages.choose_targets
-        available = targets if is_only_one else self._choose_targets(call, targets, started)
+        accounts = self.runtime.accounts
+        if accounts is not None:
+            available = accounts.choose_targets(call, targets, started)
+        else:
+            available = targets if len(targets) == 1 else self._list_awake(targets, started)
         deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
         silent: tuple[str, str] | None = None
@@ -191,9 +194,7 @@ class Pipeline:
             return self._max_seconds
         return max(deadline - call.clock(), self._max_seconds / 2) / (others + 1)
 
-    def _choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
-        for choose in self.stages.choose_targets:
-            return choose(call, targets, now)
+    def _list_awake(self, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         is_cooling_down = self.runtime.health.is_cooling_down
         awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, now)]
         return tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
