@@ -80,6 +80,21 @@ class ObjectMembers(Struct, frozen=True, kw_only=True):
     """Exact names in the answers of endpoints that create objects: what the provider fills in."""
 
 
+class ToolCosts(Struct, frozen=True, kw_only=True):
+    """What the tools cost that a provider runs itself. A tool that is in no list may cost more than its tokens, and its
+    answer does not say how much."""
+
+    tokens_only: frozenset[str] = frozenset()
+    """Tools that cost only the tokens in the usage: by their common name (`ir.PROVIDER_TOOLS`), or by their type. A
+    version may follow the name."""
+    searches: frozenset[str] = frozenset()
+    """Tools that cost a search for each use, which `Usage.searches` counts."""
+    members: frozenset[str] = frozenset()
+    """Outermost members of a request that make a server use its tools, without declaring them."""
+    markers: tuple[bytes, ...] = ()
+    """Bytes of a request that may declare tools where no reader looks for them."""
+
+
 class RequestMembers(Struct, frozen=True, kw_only=True):
     """The names of the members of a protocol's requests."""
 
@@ -121,6 +136,7 @@ class RequestMembers(Struct, frozen=True, kw_only=True):
     check_tool_servers: Callable[[Object, bool], None] = lambda body, removes_tools: None
     """Raises Malformed where a body names an MCP server whose tools no rule can judge; and, where rules remove tools,
     one that says itself which tools it has."""
+    tool_costs: ToolCosts = ToolCosts()
     cache_breakpoints: tuple[str, ...] = ()
     """Members that mark how far a prompt should be cached; what is cached does not depend on them."""
     objects: ObjectMembers = ObjectMembers()

@@ -23,9 +23,9 @@ from toolwire.gateway.exchange.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
+    PreparedRequest,
     StartedStream,
     StreamReplay,
-    TranslatedRequest,
 )
 from toolwire.gateway.exchange.hooks import Refusal, StreamOutput
 from toolwire.gateway.http.messages import Reply
@@ -83,8 +83,8 @@ class Stage:
     async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
         """Before a request is prepared for an upstream."""
 
-    async def check_written(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
-        """The request as it was written for its provider."""
+    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+        """The request as its provider gets it."""
 
     def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
         """An attempt has ended. True if the feature has dealt with its failure, so that the provider does not rest for

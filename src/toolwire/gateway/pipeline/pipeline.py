@@ -30,7 +30,6 @@ from toolwire.gateway.exchange.gateway_request import (
     PreparedRequest,
     Runtime,
     StartedStream,
-    TranslatedRequest,
 )
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.inner_members import refuse_inner_models
@@ -245,7 +244,7 @@ class Pipeline:
             if refused is not None:
                 return refused
         prepared = await prepare_request(call, attempt)
-        if type(prepared) is TranslatedRequest:
+        if self.stages.check_written and type(prepared) is not AttemptFailed:
             for check in self.stages.check_written:
                 refused = await check(call, prepared)
                 if refused is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.core.json_values import Json, Malformed, Object
-from toolwire.core.request_members import ObjectMembers, RequestMembers, letter_set, read_spellings
+from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
 from toolwire.protocols.anthropic.http import COUNT_TOKENS_KEYS
 from toolwire.protocols.anthropic.names import REQUEST_KEYS, key_set
 
@@ -61,6 +61,15 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=key_set("tool_choice mcp_servers"),
     tool_places=key_set("tools tool_choice"),
     check_tool_servers=check_tool_servers,
+    # From Anthropic's pricing page (platform.claude.com, "Tool use pricing"; copies of 2026, looked up in November):
+    # searches of the web cost money, fetched pages, tools of MCP servers and searches for tools only their tokens. Code
+    # execution costs the hours of its container, which no answer says; a container is used for nothing else.
+    tool_costs=ToolCosts(
+        tokens_only=key_set("web_fetch mcp_toolset tool_search_tool"),
+        searches=key_set("web_search"),
+        members=key_set("container"),
+        markers=(b'"tool_addition"',),
+    ),
     cache_breakpoints=("cache_control",),
     objects=ObjectMembers(
         names=letter_set(["file_ids"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolwire.core.request_members import ObjectMembers, RequestMembers, letter_set, read_spellings
+from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
 from toolwire.protocols.gemini.names import REQUEST_KEYS, KnownKeys
 
 _GOOGLE = KnownKeys(
@@ -86,6 +86,10 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=KnownKeys("toolConfig", "toolChoice", "functionCall", "mcpServers").all_keys,
     tool_places=frozenset({"tools", "toolConfig", "tool_config"}),
     stored_tools={"cachedContent": str, "cached_content": str},
+    # From ai.google.dev/gemini-api/docs/pricing and its page on file search (copies of 2026, looked up in November):
+    # pages, code and searches in files cost their tokens, and a client uses the computer itself. Google Search and Maps
+    # cost money for each query or each prompt, by the model, and the usage does not say how many there were.
+    tool_costs=ToolCosts(tokens_only=frozenset("web_fetch code_execution file_search computer mcpServers".split())),
     objects=ObjectMembers(
         names=_OBJECT_NAMES,
         forwarded_names=_OBJECT_NAMES | letter_set(["previousInteractionId"]),

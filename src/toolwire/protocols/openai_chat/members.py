@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.core.json_values import Object
-from toolwire.core.request_members import ObjectMembers, RequestMembers, letter_set, read_spellings
+from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
 from toolwire.protocols.openai_chat.names import CACHE_KEYS, REQUEST_KEYS
 
 _OPENAI = REQUEST_KEYS | frozenset(
@@ -99,6 +99,11 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=frozenset({"tool_choice", "function_call", "mcp_servers", "web_search_options"}),
     tool_places=frozenset({"tools", "functions", "tool_choice"}),
     stored_tools={"cached_content": str},
+    # Searches without a tool (`passing_keys`), as far as they cost money for themselves, and plugins of OpenRouter.
+    # OpenAI's own search (`web_search_options`) does not say how often it searched.
+    tool_costs=ToolCosts(
+        members=frozenset("search_parameters enable_search enable_web_search vector_store_ids plugins".split())
+    ),
     cache_breakpoints=CACHE_KEYS,
     objects=ObjectMembers(
         names=letter_set("file_ids vector_store_ids cached_content".split()),

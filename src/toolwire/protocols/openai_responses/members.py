@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.core.request_members import ObjectMembers, RequestMembers, letter_set, read_spellings
+from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
 from toolwire.protocols.openai_responses.http import COUNT_TOKENS_KEYS
 from toolwire.protocols.openai_responses.names import REQUEST_KEYS
 
@@ -45,6 +45,15 @@ REQUEST_MEMBERS = RequestMembers(
     tool_places=frozenset({"tools", "tool_choice"}),
     items_with_tools=frozenset("additional_tools tool_search_output mcp_list_tools mcp_tool_listing".split()),
     stored_tools={"prompt": dict},
+    # OpenAI's pricing page and its guide on MCP (developers.openai.com/api/docs/guides/tools-connectors-mcp), as others
+    # quoted them in 2026: a web search costs money for each call, MCP servers and a search for tools only their tokens.
+    # The containers of `code_interpreter` and `shell`, pictures and searches in files cost what no answer says. Live
+    # searches of xAI and plugins of OpenRouter are searches, too.
+    tool_costs=ToolCosts(
+        tokens_only=frozenset({"mcp", "tool_search"}),
+        searches=frozenset({"web_search"}),
+        members=frozenset({"search_parameters", "plugins"}),
+    ),
     cache_breakpoints=("prompt_cache_breakpoint",),
     objects=ObjectMembers(
         names=letter_set(["file_ids", "vector_store_ids"]),

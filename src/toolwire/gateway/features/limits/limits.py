@@ -6,7 +6,7 @@ Who a request counts for comes from its key alone. Only `agent` is what the clie
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from time import monotonic
@@ -25,6 +25,7 @@ from toolwire.gateway.exchange.client_body import ClientBody, list_members
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
+from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.features.limits.reservations import Reservations
 from toolwire.gateway.features.limits.settings import (
     AMOUNT_FIELDS,
@@ -37,7 +38,7 @@ from toolwire.gateway.features.limits.settings import (
 )
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.models.amounts import format_dollars, from_units
-from toolwire.gateway.models.prices import estimate_cost
+from toolwire.gateway.models.prices import PriceFinder, estimate_cost, find_prices
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
@@ -121,6 +122,8 @@ class RuleSet(Struct, frozen=True, eq=False):
     counts_tokens: bool
     counts_dollars: bool
     counts_use: bool
+    price_rule: LimitRule | None = None
+    """The first that refuses what has no known price."""
     plain_charges: tuple[Charge, ...] = ()
     """The charges, if they are the same for every request: none of tokens and dollars."""
     plain_amounts: tuple[int, ...] = ()
@@ -282,6 +285,24 @@ class Limits:
                 return Failure("permission", f"{what}; {hint}", 403)
         return None
 
+    def find_price_rule(self, record: ExchangeRecord, provider: Provider, model: str) -> LimitRule | None:
+        """The hard limit in dollars that refuses this request if its price is not known; None if there is none."""
+        client, is_inner = record.client, record.asked.operation in INNER_OPERATIONS
+        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, is_inner)
+        return rules.price_rule if not provider.embedded else None
+
+    def refuse_tools(
+        self, rule: LimitRule, record: ExchangeRecord, provider: Provider, model: str, tools: Iterable[HostedTool]
+    ) -> Refusal | None:
+        """A refusal if one of the tools that the provider runs costs money which this limit cannot count."""
+        finder: PriceFinder | None = None
+        for tool in tools:
+            finder = finder or find_prices(provider, model, record.started_at)
+            if not tool.is_search or finder is None or finder.find_rate("search", 0) is None:
+                self._metrics.count_limit_refusal(rule.limit.name, rule.field)
+                return _refuse_tool(rule, provider, model, tool)
+        return None
+
     # --- which limits apply ---
 
     def _build_rules(
@@ -348,7 +369,7 @@ class Limits:
         hour = record.started_at // PRICE_SECONDS * PRICE_SECONDS
         cost = self._estimate_cost(provider, model, input_tokens, output_tokens, hour)
         if cost is None:
-            closed = next((rule for rule in rules.rules if rule.needs_price), None)
+            closed = rules.price_rule
             if closed is not None:
                 self._metrics.count_limit_refusal(closed.limit.name, closed.field)
                 return _refuse_unpriced(closed, provider, model)
@@ -442,8 +463,9 @@ def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
     measures = {rule.measure for rule in rules}
     if measures <= _ONE_REQUEST.keys():
         amounts = tuple(int(rule.measure == "requests") for rule in rules)
-        return RuleSet(rules, False, False, False, _make_charges(rules, _ONE_REQUEST), amounts)
-    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True)
+        return RuleSet(rules, False, False, False, None, _make_charges(rules, _ONE_REQUEST), amounts)
+    price_rule = next((rule for rule in rules if rule.needs_price), None)
+    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True, price_rule)
 
 
 def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
@@ -640,3 +662,17 @@ def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal
     hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices]), or set on_unknown_price"
     failure = Failure("permission", f"{what}; {hint}", 403)
     return Refusal(failure, can_retry=False, depends_on_target=True)
+
+
+def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTool) -> Refusal:
+    who = f"`{provider.name}`"
+    if tool.is_search:
+        what = f"what a search by `{tool.name}` costs with `{provider.name}/{model}` is not known"
+        hints = ["add the price of a `search` ([models.NAME.facts.prices])"]
+    else:
+        what, hints = f"what `{tool.name}` costs at {who} is not known, or not counted", []
+    hints += [f'drop the tool ([[policy]] with type = "{tool.kind}" and drop = true)'] if tool.kind else []
+    hints.append('set on_unknown_price = "open"')
+    limit = f"the limit `{rule.limit.name}` in dollars refuses it"
+    hint = f"send the request without it, or the operator of this gateway can {' or '.join(hints)}"
+    return Refusal(Failure("permission", f"{what}, so {limit}; {hint}", 403), can_retry=False)

@@ -74,8 +74,8 @@ class Limit(LimitAmounts, frozen=True, kw_only=True):
     """If the counters cannot be reached: let requests pass without counting them (`open`), or refuse them (`closed`).
     Default: `closed` for dollars, `open` for everything else."""
     on_unknown_price: Literal["open", "closed"] = "closed"
-    """Models without a known price: refuse them where a limit in dollars applies (`closed`), or let them pass without
-    counting them (`open`)."""
+    """Models, and tools that the provider runs, whose price is not known or not counted: refuse them where a limit in
+    dollars applies (`closed`), or let them pass without counting them (`open`)."""
 
 
 class CounterSettings(Struct, frozen=True, kw_only=True):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from toolwire.core.ir import Failure
+from toolwire.core.json_values import Malformed
 from toolwire.gateway.exchange import error_replies
-from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest
+from toolwire.gateway.exchange.gateway_request import Attempt, AttemptFailed, GatewayRequest, PreparedRequest
 from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.exchange.stages import ForwardedRequest, Stage
+from toolwire.gateway.features.limits.hosted_tools import list_forwarded_tools, list_hosted_tools
 from toolwire.gateway.features.limits.limits import Limits
+from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.settings.router import Target
 
 
@@ -28,6 +33,40 @@ class LimitStage(Stage):
             return None
         return await self._reserve(call, target)
 
+    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+        """Where a limit judges the tools of a request, what it judges is what is sent."""
+        upstream = attempt.upstream
+        if self._limits.find_price_rule(call.record, upstream.provider, upstream.model) is not None:
+            try:
+                await run_by_size(len(call.body), call.body.judge)
+            except Malformed as bad:
+                return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
+        return None
+
+    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+        """Refuse tools that cost money which a limit in dollars cannot count. Rules may have dropped them by now."""
+        record, provider, model = call.record, prepared.upstream.provider, prepared.upstream.model
+        rule = self._limits.find_price_rule(record, provider, model)
+        if rule is None:
+            return None
+        try:
+            tools = await run_by_size(len(prepared.body), partial(list_hosted_tools, call.body, prepared))
+        except Malformed as bad:
+            return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
+        refusal = self._limits.refuse_tools(rule, record, provider, model, tools)
+        return error_replies.limit_error(call, refusal) if refusal is not None else None
+
+    async def _refuse_forwarded_tool(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+        provider, model, body = request.target.provider, request.target.model, request.body
+        rule = self._limits.find_price_rule(call.record, provider, model)
+        if rule is None:
+            return None
+        try:
+            tools = await run_by_size(len(body), partial(list_forwarded_tools, body))
+        except Malformed as bad:
+            return Failure("invalid", str(bad), 400, param=bad.path)
+        return self._limits.refuse_tools(rule, call.record, provider, model, tools)
+
     async def _reserve(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
         asked = (target.provider, target.model, call.body, target.max_output_tokens)
         refusal = await self._limits.reserve(call.running, *asked)
@@ -46,5 +85,8 @@ class LimitStage(Stage):
                 return refused
         if cost not in ("input", "tokens"):
             return await self._limits.reserve_request(running, target.provider, target.model)
+        refusal = await self._refuse_forwarded_tool(call, request)
+        if refusal is not None:
+            return refusal
         max_output = 0 if cost == "input" else None
         return await self._limits.reserve(running, target.provider, target.model, request.body, max_output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.feature import Feature, Process
-from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Runtime, TranslatedRequest
+from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, PreparedRequest, Runtime
 from toolwire.gateway.exchange.stages import Stage
 from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
 from toolwire.gateway.settings.router import Target
@@ -35,6 +35,8 @@ class ObjectStage(Stage):
     async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         return await self.admit(call, targets)
 
-    async def check_written(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
+    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+        if prepared.is_passthrough:
+            return None  # `admit` has seen it
         refused = await self._objects.refuse_translated(call, prepared.upstream, prepared.body)
         return error_replies.gateway_error(call, refused) if refused is not None else None

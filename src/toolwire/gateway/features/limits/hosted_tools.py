@@ -1,0 +1,74 @@
+"""Tools that a provider runs itself, and that cost money which no limit can count. What is known of their prices is in
+the `tool_costs` of each protocol (`members.py` there)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from toolwire.core.codec import Codec, Members
+from toolwire.core.ir import AnyTool, Request, Tool
+from toolwire.core.json_values import decode, expect_object
+from toolwire.core.request_members import ToolCosts
+from toolwire.gateway.exchange.client_body import ClientBody, decode_members
+from toolwire.gateway.exchange.gateway_request import PreparedRequest
+from toolwire.gateway.exchange.inner_members import find_unjudged_tools
+from toolwire.policy.rules import tool_name
+
+_NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
+
+
+class HostedTool(Struct, frozen=True):
+    """A tool that may cost money besides its tokens."""
+
+    name: str
+    """As the provider calls it."""
+    kind: str = ""
+    """As rules call it; "" for what is not a tool that a rule could drop."""
+    is_search: bool = False
+    """Does the usage count it?"""
+
+
+def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[HostedTool, ...]:
+    """Those in a request as its provider gets it: `prepared` is written from the client's `body`, which has been
+    judged. Raises Malformed."""
+    codec, sent = prepared.upstream.codec, prepared.body
+    members, known = decode_members(sent), codec.request_members
+    costs = known.tool_costs
+    found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
+    found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
+    if codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
+        return tuple(found)
+    # A translation adds no tools of a provider, and reading the client's request costs nothing if it was translated.
+    tools = body.read_request().tools
+    if all(type(tool) is Tool for tool in tools):
+        return tuple(found)
+    if not prepared.is_passthrough:
+        tools = _read_request(codec, sent).tools
+    return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
+
+
+def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
+    """The same for a request that is only forwarded, of which nobody reads the tools. Raises Malformed."""
+    known = body.codec.request_members
+    declared = find_unjudged_tools(known, body.judge())
+    found = [HostedTool(name) for name in known.tool_costs.members if _has_value(body.members, name)]
+    return (*found, HostedTool(str(declared[1]))) if declared is not None else tuple(found)
+
+
+def _has_value(members: Members, name: str) -> bool:
+    return name in members and bytes(members[name]) not in _NOTHING
+
+
+def _read_request(codec: Codec, data: bytes) -> Request:
+    return codec.read_request(expect_object(decode(data, max_bytes=len(data)), None))
+
+
+def _read_tool(costs: ToolCosts, tool: AnyTool) -> HostedTool | None:
+    if isinstance(tool, Tool):
+        return None  # the client runs it
+    kind = tool_name(tool).kind
+    if any(kind == name or kind.startswith(f"{name}_") for name in costs.tokens_only):
+        return None
+    wire = tool.origin.wire if tool.origin is not None else None
+    own = wire.get("type") if isinstance(wire, dict) else None
+    return HostedTool(own if isinstance(own, str) else kind, kind, kind in costs.searches)

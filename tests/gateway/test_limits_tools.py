@@ -1,0 +1,236 @@
+"""Tools that the provider runs, under a hard limit in dollars: those whose price is unknown or not counted are refused,
+in every protocol, translated or not, unless a rule has dropped them before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.raw_exchange import RawAnswer, Scene, Served, answer, ask, call, play_script, stage
+from gateway.test_limits import expect_refusal, read_used_counters
+from toolwire_conformance.peers.peer import encode_json
+
+LIMIT = '[[limits]]\nname = "budget"\ndollars_per_day = 100\n'
+PRICES = "".join(
+    f'[models."{kind}-*"]\nprovider = "{provider}"\n[models."{kind}-*".facts.prices]\ninput = 10\noutput = 20\n{search}'
+    for provider in ("chat", "responses", "anthropic", "gemini")
+    for kind, search in ((f"{provider}-priced", "search = 10\n"), (f"{provider}-unsearched", ""))
+)
+FUNCTION = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "openai-chat": {"type": "function", "function": FUNCTION},
+    "openai-responses": {"type": "function", **FUNCTION},
+    "anthropic": {"name": "look", "input_schema": {"type": "object", "properties": {}}},
+    "gemini": {"functionDeclarations": [{"name": "look"}]},
+    "unified": {"name": "look", "description": "Looks.", "parameters": FUNCTION["parameters"]},
+}
+Row = tuple[str, dict[str, Any], str]
+"""The client's protocol, what it sends, and the word that the refusal has."""
+UNCOUNTED: dict[str, Row] = {
+    "OpenAI's containers": (
+        "openai-responses",
+        {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]},
+        "code_interpreter",
+    ),
+    "OpenAI's pictures": ("openai-responses", {"tools": [{"type": "image_generation"}]}, "image_generation"),
+    "OpenAI's files": ("openai-responses", {"tools": [{"type": "file_search", "vector_store_ids": []}]}, "file_search"),
+    "OpenAI's shell": (
+        "openai-responses",
+        {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
+        "shell",
+    ),
+    "a tool that nobody knows": ("openai-responses", {"tools": [{"type": "brand_new"}]}, "brand_new"),
+    "a stored prompt": ("openai-responses", {"prompt": {"id": "pmpt_1"}}, "prompt"),
+    "a search of xAI": ("openai-responses", {"search_parameters": {"mode": "on"}}, "search_parameters"),
+    "Chat's own search": ("openai-chat", {"web_search_options": {}}, "web_search"),
+    "a search of Qwen": ("openai-chat", {"enable_search": True}, "enable_search"),
+    "a plugin of OpenRouter": ("openai-chat", {"plugins": [{"id": "web"}]}, "plugins"),
+    "a tool of OpenRouter": ("openai-chat", {"tools": [{"type": "openrouter:web_search"}]}, "openrouter:web_search"),
+    "Anthropic's code": (
+        "anthropic",
+        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        "code_execution_20250825",
+    ),
+    "Anthropic's containers": ("anthropic", {"container": "container_1"}, "container"),
+    "Anthropic's advisor": (
+        "anthropic",
+        {"tools": [{"type": "advisor_20260301", "name": "advisor"}]},
+        "advisor_20260301",
+    ),
+    "Google's search": ("gemini", {"tools": [{"googleSearch": {}}]}, "web_search"),
+    "… in the other spelling": ("gemini", {"tools": [{"google_search": {}}]}, "web_search"),
+    "Google's maps": ("gemini", {"tools": [{"googleMaps": {}}]}, "maps"),
+    "Google's search for companies": ("gemini", {"tools": [{"enterpriseWebSearch": {}}]}, "enterpriseWebSearch"),
+    "a cache, which may have tools": ("gemini", {"cachedContent": "cachedContents/1"}, "cachedContent"),
+}
+FREE: dict[str, tuple[str, dict[str, Any]]] = {
+    "an OpenAI computer": ("openai-responses", {"tools": [{"type": "computer"}]}),
+    "a local shell": ("openai-responses", {"tools": [{"type": "local_shell"}, {"type": "apply_patch"}]}),
+    "an MCP server at OpenAI": (
+        "openai-responses",
+        {"tools": [{"type": "mcp", "server_label": "x", "server_url": "https://x.example"}]},
+    ),
+    "OpenAI's search": ("openai-responses", {"tools": [{"type": "web_search"}]}),
+    "Anthropic's search": ("anthropic", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+    "Anthropic's pages": ("anthropic", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}),
+    "tools that a client of Anthropic runs": (
+        "anthropic",
+        {
+            "tools": [
+                {"type": "bash_20250124", "name": "bash"},
+                {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+                {"type": "memory_20250818", "name": "memory"},
+                {"type": "computer_20250124", "name": "computer", "display_width_px": 9, "display_height_px": 9},
+            ]
+        },
+    ),
+    "Google's pages and code": ("gemini", {"tools": [{"urlContext": {}}, {"codeExecution": {}}, {"computerUse": {}}]}),
+    "a search that is off": ("openai-chat", {"enable_search": False, "plugins": []}),
+}
+
+
+@contextmanager
+def serve(folder: Path, limit: str = LIMIT, more: str = "") -> Iterator[Served]:
+    with stage(folder, 'log_format = "json"\n', f'[store]\nurl = "none"\n{PRICES}{limit}{more}') as served:
+        yield served
+
+
+def priced_scene(served: Served, protocol: str, kind: str = "priced", play: bytes | None = None) -> Scene:
+    provider = protocol.removeprefix("openai-")
+    return served.scene(protocol, play or play_script(protocol, False), model=f"{provider}-{kind}")
+
+
+def send(served: Served, client: str, scene: Scene, **fields: Any) -> RawAnswer:
+    return call(served, client, scene.name, False, **fields)
+
+
+@pytest.mark.parametrize("beside", ["alone", "beside a function"])
+@pytest.mark.parametrize("kind", UNCOUNTED)
+def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str, beside: str, tmp_path: Path) -> None:
+    client, fields, name = UNCOUNTED[kind]
+    if beside != "alone":
+        fields = {**fields, "tools": [FUNCTIONS[client], *fields.get("tools", ())]}
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, client)
+        message = expect_refusal(client, send(served, client, scene, **fields), 403)
+        assert message.startswith(f"what `{name}` costs at `{client.removeprefix('openai-')}` is not known")
+        assert "the limit `budget` in dollars refuses it" in message
+        assert 'on_unknown_price = "open"' in message
+        assert ("drop = true" in message) == ("tools" in UNCOUNTED[kind][1] or name == "web_search")
+        assert not scene.asked
+        assert send(served, client, scene, tools=[FUNCTIONS[client]]).status == 200
+        assert set(read_used_counters(served)) == {"budget/dollars_per_day"}
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_a_tool_that_is_free_or_counted_passes(kind: str, tmp_path: Path) -> None:
+    client, fields = FREE[kind]
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, client)
+        assert send(served, client, scene, **fields).status == 200
+        assert len(scene.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        f'{LIMIT}on_unknown_price = "open"\n',
+        f"{LIMIT}soft = true\n",
+        LIMIT.replace("dollars_per_day = 100", "tokens_per_day = 100_000"),
+        "",
+    ],
+    ids=["open", "soft", "tokens", "none"],
+)
+def test_only_a_hard_limit_in_dollars_refuses_tools(limit: str, tmp_path: Path) -> None:
+    with serve(tmp_path, limit) as served:
+        for client, fields, _ in UNCOUNTED.values():
+            scene = priced_scene(served, client)
+            assert send(served, client, scene, **fields).status == 200, fields
+
+
+@pytest.mark.parametrize(
+    ("client", "tool", "provider", "name"),
+    [
+        ("anthropic", {"type": "code_execution_20250825", "name": "code_execution"}, "openai-responses", "code_interpreter"),
+        ("unified", {"hosted": "web_search"}, "gemini", "web_search"),
+        ("openai-responses", {"type": "web_search"}, "gemini", "web_search"),
+        ("openai-responses", {"type": "code_interpreter", "container": {"type": "auto"}}, "anthropic", "code_execution_20250825"),
+        # What the target cannot run is not sent, and costs nothing.
+        ("openai-responses", {"type": "image_generation"}, "anthropic", ""),
+        ("anthropic", {"type": "code_execution_20250825", "name": "code_execution"}, "gemini", ""),
+        ("gemini", {"codeExecution": {}}, "openai-responses", "code_interpreter"),
+    ],
+)  # fmt: skip
+def test_what_is_sent_to_the_provider_decides(
+    client: str, tool: dict[str, Any], provider: str, name: str, tmp_path: Path
+) -> None:
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, provider)
+        got = send(served, client, scene, tools=[tool])
+        if name:
+            assert f"what `{name}` costs" in expect_refusal(client, got, 403)
+        assert (got.status, len(scene.asked)) == ((403, 0) if name else (200, 1))
+
+
+@pytest.mark.parametrize("kind", [kind for kind, row in UNCOUNTED.items() if "tools" in row[1]])
+def test_a_tool_that_a_rule_drops_is_not_refused(kind: str, tmp_path: Path) -> None:
+    client, fields, _ = UNCOUNTED[kind]
+    with serve(tmp_path) as served:
+        message = expect_refusal(client, send(served, client, priced_scene(served, client), **fields), 403)
+    rule = message.partition("[[policy]] with ")[2].partition(" and drop")[0]
+    with serve(tmp_path, more=f"[[policy]]\n{rule}\ndrop = true\n") as served:
+        scene = priced_scene(served, client)
+        got = send(served, client, scene, tools=[*fields["tools"], FUNCTIONS[client]])
+        assert (got.status, len(scene.asked)) == (200, 1), got.data
+        assert kind not in scene.asked[0].body.decode()
+
+
+def test_what_was_judged_is_what_is_sent(tmp_path: Path) -> None:
+    """A provider may take the first of two equal keys, and the gateway the last."""
+    twice = '{"model":"%s","input":"Hi","tools":[{"type":"code_interpreter","type":"function","name":"f"}]}'
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, "openai-responses")
+        assert ask(served.port, "POST", "/v1/responses", (twice % scene.name).encode()).status == 200
+        assert b"code_interpreter" not in scene.asked[0].body
+
+
+@pytest.mark.parametrize("protocol", ["openai-responses", "anthropic"])
+def test_searches_are_counted_with_their_price(protocol: str, tmp_path: Path) -> None:
+    tool = {
+        "openai-responses": {"type": "web_search"},
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+    }
+    whole = json.loads(play_script(protocol, False).partition(b"\r\n\r\n")[2])
+    if protocol == "anthropic":
+        whole["usage"] = {"input_tokens": 100, "output_tokens": 10, "server_tool_use": {"web_search_requests": 2}}
+    else:
+        search = {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "x"}}
+        whole["output"] = [{**search, "id": f"ws_{number}"} for number in range(2)] + whole["output"]
+        whole["usage"] |= {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+    play = answer(200, encode_json(whole).encode())
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, protocol, play=play)
+        assert send(served, protocol, scene, tools=[tool[protocol]]).status == 200
+        tokens, searches = 100 * 10_000 + 10 * 20_000, 2 * 10_000_000
+        assert read_used_counters(served) == {"budget/dollars_per_day": tokens + searches}
+        unknown = priced_scene(served, protocol, "unsearched")
+        message = expect_refusal(protocol, send(served, protocol, unknown, tools=[tool[protocol]]), 403)
+        assert "what a search by `web_search" in message
+        assert "add the price of a `search`" in message
+
+
+def test_tools_in_a_request_that_is_only_forwarded(tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, "openai-chat", play=answer(200, b'{"usage":{"prompt_tokens":1}}'))
+        body = {"model": scene.name, "prompt": "Hi"}
+        refused = [{"tools": [{"type": "openrouter:web_search"}]}, {"plugins": [{"id": "web"}]}]
+        for fields in refused:
+            got = ask(served.port, "POST", "/v1/completions", json.dumps(body | fields).encode())
+            assert f"what `{next(iter(fields))}` costs" in expect_refusal("openai-chat", got, 403)
+        assert not scene.asked
+        assert ask(served.port, "POST", "/v1/completions", json.dumps(body).encode()).status == 200
