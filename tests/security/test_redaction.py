@@ -344,11 +344,14 @@ def test_what_waits_for_the_next_piece_is_only_what_may_be_a_key(pieces: list[st
     assert shown + hidden.clean(waiting) == hidden.clean("".join(pieces).encode())
 
 
+@pytest.mark.parametrize("key", ["sk-own-key-0123456789", "sk-id-mo-in-choice-0123456"])
 @pytest.mark.parametrize("size", range(2, 9))
-def test_a_key_that_is_spelled_in_events_is_found(size: int) -> None:
-    key = "sk-own-key-0123456789"
+def test_a_key_that_is_spelled_in_events_is_found(size: int, key: str) -> None:
+    """Also where the names of members, and values of others, look like its next letters."""
     words = ["ask", *(key[at : at + size] for at in range(0, len(key), size)), "z"]
-    events = [f'data: {{"text": "{word}"}}\n\n'.encode() for word in words]
+    events = [
+        f'data: {{"id":"i","model":"m","choices":[{{"index":0,"text": "{word}"}}]}}\n\n'.encode() for word in words
+    ]
     hidden, shown, waiting = KeyFilter([key]), b"", b""
     for event in events:
         whole = hidden.clean(waiting + event)

@@ -570,19 +570,28 @@ def _follow_spelled(key: bytes, data: bytes, at: int, size: int) -> _SpelledKey:
             continue  # the name of an event, or the end of one
         if line_end < 0:
             break
-        place = data.find(b'"' + key[size : size + 1], begin, line_end)
-        while place >= 0:
-            said = _count_common(key[size:], data[place + 1 : place + 1 + len(key) - size])
-            if size + said == len(key) or data[place + 1 + said : place + 2 + said] == b'"':
-                break
-            place = data.find(b'"' + key[size : size + 1], place + 1, line_end)
-        if place < 0:
+        piece = _find_next_piece(key[size:], data, begin, line_end)
+        if piece is None:
             return _SpelledKey(at, pieces, is_whole=False, is_open=False)
-        pieces.append((place + 1, place + 1 + said))
-        size += said
+        pieces.append(piece)
+        size += piece[1] - piece[0]
         if size == len(key):
             return _SpelledKey(at, pieces, is_whole=True, is_open=False)
     return _SpelledKey(at, pieces, is_whole=False, is_open=True)
+
+
+def _find_next_piece(rest: bytes, data: bytes, begin: int, end: int) -> tuple[int, int] | None:
+    """The string in a line that goes on with the rest of a key: the longest one, and not the name of a member."""
+    found: tuple[int, int] | None = None
+    place = data.find(b'"' + rest[:1], begin, end)
+    while place >= 0:
+        start = place + 1
+        stop = start + _count_common(rest, data[start : start + len(rest)])
+        is_value = data[stop : stop + 1] == b'"' and not data.startswith(b":", stop + 1)
+        if (is_value or stop - start == len(rest)) and (found is None or stop - start > found[1] - found[0]):
+            found = start, stop
+        place = data.find(b'"' + rest[:1], start, end)
+    return found
 
 
 def _count_common(first: bytes, second: bytes) -> int:
