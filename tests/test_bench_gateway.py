@@ -29,7 +29,7 @@ def port_of(server: asyncio.Server) -> int:
     return port
 
 
-def served(work: Callable[[int, int], Awaitable[load.Result]]) -> load.Result:
+def run_load(work: Callable[[int, int], Awaitable[load.Result]]) -> load.Result:
     """With a provider and a floor before it, both on ports that were free."""
 
     async def main() -> load.Result:
@@ -81,7 +81,7 @@ def test_every_request_is_answered_with_the_call(protocol: str, stream: bool, th
     def work(behind: int, before: int) -> Awaitable[load.Result]:
         return load.run(job(behind if through == "direct" else before, protocol, stream))
 
-    result = served(work)
+    result = run_load(work)
     assert (result.statuses, result.wrong, len(result.latencies)) == ({"200": 5}, 0, 5)
     assert fault(Case("burst" if stream else "small", protocol, protocol), result) is None
 
@@ -94,12 +94,12 @@ def test_the_provider_counts_what_it_is_asked_and_knows_no_other_path() -> None:
         assert (await load.run(lost)).statuses == {"404": 1}
         return await load.run(load.Job(port=behind, path="/seen", headers={}, body="", requests=1))
 
-    seen = Counter(json.loads(served(work).samples[0]))
+    seen = Counter(json.loads(run_load(work).samples[0]))
     assert seen == {"anthropic stream": 5, "gemini whole": 5, "/nowhere": 1}
 
 
 def test_wrong_answers_are_counted_and_marked() -> None:
-    result = served(lambda behind, before: load.run(job(before, "openai-chat", False, needle="not there")))
+    result = run_load(lambda behind, before: load.run(job(before, "openai-chat", False, needle="not there")))
     assert result.wrong == 5
     assert "5 wrong answers" in (fault(Case("small", "openai-chat", "openai-chat"), result) or "")
 

@@ -49,10 +49,10 @@ def document(path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def config() -> Config:
-    return configured(DEPLOY / "toolwire.toml")
+    return read_config(DEPLOY / "toolwire.toml")
 
 
-def configured(file: Path) -> Config:
+def read_config(file: Path) -> Config:
     """By the real reader, with what the examples of an environment set."""
     environ = dict.fromkeys(variables(), "x" * 32)
     return load_config(file, {**environ, "TOOLWIRE_STORE_URL": "postgresql://toolwire@postgres/toolwire"})
@@ -233,13 +233,13 @@ def schema_of(kind: Any) -> Any:
     return schema
 
 
-def judged(manifest: Any) -> None:
+def check_manifest(manifest: Any) -> None:
     jsonschema.validate(manifest, schema_of(TYPES[manifest["apiVersion"], manifest["kind"]]))
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
 def test_kubernetes_takes_its_manifest(path: Path) -> None:
-    judged(yaml.safe_load(path.read_text()))
+    check_manifest(yaml.safe_load(path.read_text()))
 
 
 def test_the_judge_finds_mistakes() -> None:
@@ -252,7 +252,7 @@ def test_the_judge_finds_mistakes() -> None:
         manifest = document("kubernetes/deployment.yaml")
         wrong(manifest["spec"]["template"]["spec"])
         with pytest.raises(jsonschema.ValidationError):
-            judged(manifest)
+            check_manifest(manifest)
 
 
 def test_all_that_is_needed_is_there() -> None:
@@ -352,7 +352,7 @@ def examples(language: str) -> list[str]:
 def test_the_guides_configuration_is_that_of_the_files(tmp_path: Path, config: Config) -> None:
     (example,) = examples("toml")
     (tmp_path / "toolwire.toml").write_text(example)
-    shown = configured(tmp_path / "toolwire.toml")
+    shown = read_config(tmp_path / "toolwire.toml")
     assert (shown.store.url_env, shown.store.key_env) == (config.store.url_env, config.store.key_env)
 
 

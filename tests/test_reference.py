@@ -58,11 +58,11 @@ def options() -> str:
         "| option | default | meaning |",
         "|---|---|---|",
     ]
-    lines += [f"| `{name}` | `{default!r}` | {meaning} |" for name, default, meaning in documented(Options)]
+    lines += [f"| `{name}` | `{default!r}` | {meaning} |" for name, default, meaning in read_fields(Options)]
     return "\n".join(lines) + "\n"
 
 
-def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]:
+def read_fields(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]:
     """The fields of a Struct: name, default (None too where a field has none), and the docstring below it."""
     source = "".join(inspect.getsource(each) for each in shape.__mro__ if each.__module__.startswith("toolwire"))
     docs = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL))
@@ -112,8 +112,8 @@ def configuration() -> str:
             "|---|---|---|",
         ]
         lines += [
-            f"| `{name}` | {spelled(default)} | {meaning} |"
-            for name, default, meaning in documented(shape)
+            f"| `{name}` | {write_default(default)} | {meaning} |"
+            for name, default, meaning in read_fields(shape)
             if name not in left_out
         ]
     lines += [
@@ -135,7 +135,7 @@ def configuration() -> str:
     ]
     for name, row in known_servers().items():
         cells = (row.protocols, row.key_env, row.base_url_env, row.quirks, row.models)
-        lines.append(f"| `{name}` | {row.title} | " + " | ".join(map(listed, cells)) + " |")
+        lines.append(f"| `{name}` | {row.title} | " + " | ".join(map(list_words, cells)) + " |")
     lines += ["", *(f"- **{row.title}**: {row.docs}" for row in known_servers().values() if row.docs)]
     lines += ["", "## Quirks", "", "| protocol | quirk | |", "|---|---|---|"]
     lines += [
@@ -144,11 +144,11 @@ def configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
-def listed(words: tuple[str, ...]) -> str:
+def list_words(words: tuple[str, ...]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
-def spelled(default: object) -> str:
+def write_default(default: object) -> str:
     """A default as the file would have it; what has none must be given."""
     if default is msgspec.NODEFAULT:
         return "needed"
@@ -218,7 +218,7 @@ def effects(rule: Rule) -> str:
     """What a rule of a preset does, in a line."""
     reshaped = {name: f"{one.to}` as `{one.conversion}" for name, one in rule.reshape.items()}
     texts = [f"`{old}` becomes `{new}`" for old, new in (rule.parameters | reshaped).items()]
-    texts += [f"without {listed(rule.hide)}"] if rule.hide else []
+    texts += [f"without {list_words(rule.hide)}"] if rule.hide else []
     texts += [f"`{name}` is filled in" for name in rule.defaults]
     texts += [
         f"`{name} = {json.dumps(getattr(rule, name))}`"
@@ -226,7 +226,7 @@ def effects(rule: Rule) -> str:
         if getattr(rule, name) is not None
     ]
     texts += [f"guidance: {rule.guidance}"] if rule.guidance else []
-    texts += [f"keeps, in this order: {listed(rule.keep)}"] if rule.keep else []
+    texts += [f"keeps, in this order: {list_words(rule.keep)}"] if rule.keep else []
     return "; ".join(texts) or "only the name changes"
 
 

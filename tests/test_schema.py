@@ -500,7 +500,7 @@ def heavy() -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"$ref": "#/$defs/A"} for name in names}, "$defs": {"A": big}}
 
 
-def crossed() -> dict[str, Any]:
+def make_crossing_schema() -> dict[str, Any]:
     parts = [{"allOf": [{"$ref": "#/$defs/A"}, {"properties": {"x": {"minLength": n}}}]} for n in range(2_000)]
     return {"anyOf": parts, "$defs": {"A": {"properties": {"x": {"description": "x" * 100_000}}}}}
 
@@ -534,7 +534,7 @@ BOMBS: dict[str, Callable[[], Any]] = {
     "tree": lambda: bomb(40, 2),
     "wide tree": lambda: bomb(5, 100),
     "long text": heavy,
-    "crossed": crossed,
+    "crossed": make_crossing_schema,
     "allOf": all_of_bomb,
     "anyOf": union_bomb,
     "chain of allOf": lambda: chain("allOf"),
@@ -574,7 +574,7 @@ def test_what_is_cut_off_is_said() -> None:
     assert not convert_to_openapi_subset(bomb(3, 3)).changes
 
 
-def nested(levels: int, key: str) -> dict[str, Any]:
+def nest_schema(levels: int, key: str) -> dict[str, Any]:
     node: Any = {"type": "string", "x": 1, "nullable": True, "oneOf": [{}]}
     for _ in range(levels):
         inner = {"items": node, "properties": {"a": node}, "anyOf": [node], "allOf": [node], "x": {"y": node}}[key]
@@ -595,7 +595,7 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 @pytest.mark.parametrize("levels", [90, 190, 10_000])
 def test_absurd_nesting_is_refused_by_name(key: str, look: Callable[[Any], Any], levels: int) -> None:
-    schema = nested(levels, key)
+    schema = nest_schema(levels, key)
     try:
         look(schema)
     except Malformed as error:
@@ -796,19 +796,19 @@ def test_what_keeps_a_schema_from_being_strict(schema: Any, strictness: Strictne
 
 
 def test_limits_of_strictness() -> None:
-    def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    def make_closed_object(properties: dict[str, Any]) -> dict[str, Any]:
         names = list(properties)
         return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
-    many = closed({f"p{n}": {"type": "string", "enum": [str(n), "x"]} for n in range(501)})
+    many = make_closed_object({f"p{n}": {"type": "string", "enum": [str(n), "x"]} for n in range(501)})
     assert [fault.what for fault in strict_problems(many)] == ["1,002 values of enums; 1,000 are the limit"]
-    long = closed({"p": {"type": "string", "enum": ["x" * 120_000]}})
+    long = make_closed_object({"p": {"type": "string", "enum": ["x" * 120_000]}})
     assert [fault.what for fault in strict_problems(long)] == [
         "120,001 characters in names and values; 120,000 are the limit"
     ]
     deep: dict[str, Any] = STRING
     for _ in range(10):
-        deep = closed({"properties": deep})
+        deep = make_closed_object({"properties": deep})
     assert [fault.what for fault in strict_problems(deep)] == ["more than 10 levels of nesting"]
     assert not strict_problems(deep["properties"]["properties"])
 

@@ -31,14 +31,14 @@ def versions() -> dict[str, str]:
     return packages
 
 
-def locked() -> str:
+def hash_lock_files() -> str:
     """What is wanted, in one word."""
     files = (HERE / "package.json", HERE / "package-lock.json")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def ready() -> bool:
-    return STAMP.exists() and STAMP.read_text() == locked()
+    return STAMP.exists() and STAMP.read_text() == hash_lock_files()
 
 
 def missing() -> str:
@@ -56,15 +56,15 @@ def install(npm: str) -> None:
     # Not `ci`: a registry need not hold the packages of every other platform, and `ci` wants them all in the lock file.
     for command in (["install", "--no-save", "--ignore-scripts", *quiet], ["rebuild", *SCRIPTED, *quiet]):
         with subprocess.Popen([npm, *command], cwd=HERE) as process:
-            while (code := _ended(process)) is None:
+            while (code := wait_for_end(process)) is None:
                 if not sys.stderr.isatty():
                     sys.stderr.write(f"  {_size(MODULES) / 1e9:.1f} GB\n")
         if code:
             raise SystemExit(f"npm {command[0]} failed with code {code}: the real agents are not installed")
-    STAMP.write_text(locked())
+    STAMP.write_text(hash_lock_files())
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
+def wait_for_end(process: subprocess.Popen[bytes]) -> int | None:
     """How it ended; None after some seconds if it has not."""
     try:
         return process.wait(timeout=10)

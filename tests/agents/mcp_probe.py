@@ -33,7 +33,7 @@ def tools() -> list[dict[str, Any]]:
     ]
 
 
-def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def run_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "picture":
         return {"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]}
     if name == "broken":
@@ -52,7 +52,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/list":
         return {"tools": tools()}
     if method == "tools/call":
-        return called(params["name"], params.get("arguments") or {})
+        return run_tool(params["name"], params.get("arguments") or {})
     return {} if method == "ping" else None
 
 

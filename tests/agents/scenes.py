@@ -134,7 +134,7 @@ def _failing(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(ScriptedAnswer(calls=(agent.shell("echo broken-$((3+4)) >&2; exit 3"),))), Step(ScriptedAnswer(DONE))]
 
 
-def _failed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_failure(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "broken-7" in result
@@ -151,7 +151,7 @@ def _with_probe(agent: Agent, workspace: Path) -> list[str]:
     return agent.with_probe(workspace)
 
 
-def _probed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_probe(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     assert agent.echo is not None
     rounds = len(agent.echo(WORD))
     ended_well(talk, ran, rounds + 1)
@@ -185,7 +185,7 @@ def _rate(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(fails="rate", wait=1), *_shell(agent, workspace)]
 
 
-def _waited(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_wait(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 3)
     assert (workspace / "made.txt").read_text() == "made-42\n"
 
@@ -198,7 +198,7 @@ def _broken(how: str) -> Steps:
     return steps
 
 
-def _noticed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_notice(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     """Either it asked again and the work was done, or it says that it failed: never a success without the work."""
     assert not talk.refused, f"{talk.refused[0]}\n{ran}"
     assert not ran.looped, f"it asked again and again\n{ran}"
@@ -239,7 +239,7 @@ def _overflow_once(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(ScriptedAnswer("I shall make it.", (call,))), Step(fails="context"), *summary, *rest]
 
 
-def _compacted(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_compaction(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     if agent.name == "qwen" and talk.asked[0].protocol in ("openai-responses", "gemini"):
         # It compacts, and declines the summary: by the counts of tokens that this provider gives, it saves none.
         assert not talk.refused, f"{talk.refused[0]}\n{ran}"
@@ -293,7 +293,7 @@ def _halves(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(ScriptedAnswer(CUT_CHARACTER, first.says.calls)), last]
 
 
-def _joined(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_joined_text(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     _shell_ran(agent, workspace, talk, ran)
     assert "I smile 🙂 and I make it." in talk.asked[-1].text
 
@@ -335,7 +335,7 @@ def _unreadable_whole(agent: Agent, workspace: Path) -> list[Step]:
     return _unreadable_calls(agent, workspace, whole=True)
 
 
-def _survived(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+def check_survival(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     """No call ran with half of its arguments; each was answered, and the next one was made."""
     ended_well(talk, ran, len(FORMS) + 3)
     assert (workspace / "made.txt").read_text() == "made-42\n"
@@ -389,7 +389,7 @@ def _thought_adaptively(agent: Agent, workspace: Path, talk: Script, ran: AgentR
 
 
 def _many_probed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
-    _probed(agent, workspace, talk, ran)
+    check_probe(agent, workspace, talk, ran)
     assert len(find_declared_tool(talk.asked[0].body)) == 128
 
 
@@ -404,18 +404,18 @@ SCENES = (
     Scene("write", "Write new.txt", _write, _was_written),
     Scene("image", "Look at picture.png", _look, _was_seen, lambda at: (at / "picture.png").write_bytes(picture(64))),
     Scene("parallel", "Do both", _parallel, _both_ran),
-    Scene("failing", "Try it", _failing, _failed),
-    Scene("mcp", "Ask the probe", _probe, _probed, settings=_with_probe),
+    Scene("failing", "Try it", _failing, check_failure),
+    Scene("mcp", "Ask the probe", _probe, check_probe, settings=_with_probe),
     Scene("thinking", "Think three times", _thinking, _thought),
     Scene("unknown-model", "Make the file made.txt", _shell, _shell_ran, model="house-model-7"),
-    Scene("rate-limit", "Make the file made.txt", _rate, _waited),
-    Scene("failed-stream", "Make the file made.txt", _broken("error"), _noticed),
-    Scene("cut-stream", "Make the file made.txt", _broken("cut"), _noticed),
-    Scene("ended-stream", "Make the file made.txt", _broken("ended"), _noticed),
+    Scene("rate-limit", "Make the file made.txt", _rate, check_wait),
+    Scene("failed-stream", "Make the file made.txt", _broken("error"), check_notice),
+    Scene("cut-stream", "Make the file made.txt", _broken("cut"), check_notice),
+    Scene("ended-stream", "Make the file made.txt", _broken("ended"), check_notice),
     Scene("overflow", "Make the file made.txt", _overflow, _said_so),
-    Scene("compaction", "Make the file made.txt", _overflow_once, _compacted),
+    Scene("compaction", "Make the file made.txt", _overflow_once, check_compaction),
     Scene("early-compaction", "Make the file made.txt", _full_at_once, _went_on_shorter, settings=_compact_early),
-    Scene("cut-character", "Make the file made.txt", _halves, _joined, signed=False),
+    Scene("cut-character", "Make the file made.txt", _halves, check_joined_text, signed=False),
     Scene("unreadable-call", "Make the file made.txt", _unreadable, _called_again, targets=TEXT_ARGUMENTS),
     Scene(
         "many-tools",
@@ -433,12 +433,12 @@ SCENES = (
         _task_done,
         lambda at: (at / "note.txt").write_text(f"The word is {WORD}.\n"),
     ),
-    Scene("unreadable-calls", "Make the file made.txt", _unreadable_calls, _survived, targets=TEXT_ARGUMENTS),
+    Scene("unreadable-calls", "Make the file made.txt", _unreadable_calls, check_survival, targets=TEXT_ARGUMENTS),
     Scene(
         "unreadable-calls-whole",
         "Make the file made.txt",
         _unreadable_whole,
-        _survived,
+        check_survival,
         targets=("openai-chat", "openai-responses"),  # Anthropic has text only in streams
     ),
     Scene("deepseek", "Think three times", _thinking, _thought_aloud, model="deepseek-v4", targets=("openai-chat",)),

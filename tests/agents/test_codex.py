@@ -24,7 +24,7 @@ def play(desk: AgentWorkspace, talk: Script, *given: str, model: str = "", words
     return desk.run(AGENT, [*given, *headless(f"Do it. {talk.mark}"), *words], talk, model)
 
 
-def called(*uses: Use) -> Step:
+def step_with_calls(*uses: Use) -> Step:
     return Step(ScriptedAnswer(calls=uses, thinking="That is what it takes."))
 
 
@@ -39,7 +39,7 @@ await tools.apply_patch("*** Begin Patch\\n*** Add File: new.txt\\n+naïve \\"�
 
 @EVERYWHERE
 def test_a_program_of_a_newer_model_is_run(desk: AgentWorkspace, provider: Provider, target: str) -> None:
-    talk = provider.script(called(Use("exec", PROGRAM, "functions")), ScriptedAnswer(DONE), signed=True)
+    talk = provider.script(step_with_calls(Use("exec", PROGRAM, "functions")), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, model=NEWEST), 2)
     assert (desk.workspace / "made.txt").read_text() == "made-42\n"
     assert (desk.workspace / "new.txt").read_text() == 'naïve "雪"\n'
@@ -60,7 +60,7 @@ def test_a_program_shows_pictures_and_asks_the_probe(desk: AgentWorkspace, provi
         'const seen = await tools.view_image({path: "picture.png"});\nimage(seen);\n'
         'const heard = await tools.mcp__probe__echo({word: "cobalt"});\ntext(heard.content[0].text);\n'
     )
-    talk = provider.script(called(Use("exec", program, "functions")), ScriptedAnswer(DONE), signed=True)
+    talk = provider.script(step_with_calls(Use("exec", program, "functions")), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=NEWEST), 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "probe echo heard cobalt" in result
@@ -71,7 +71,7 @@ def test_a_program_shows_pictures_and_asks_the_probe(desk: AgentWorkspace, provi
 @EVERYWHERE
 def test_a_program_that_fails(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     talk = provider.script(
-        called(Use("exec", 'throw new Error("no-" + (3+4));', "functions")), ScriptedAnswer(DONE), signed=True
+        step_with_calls(Use("exec", 'throw new Error("no-" + (3+4));', "functions")), ScriptedAnswer(DONE), signed=True
     )
     ended_well(talk, play(desk, talk, model=NEWEST), 2)
     [(_, result)] = pairs(talk.asked[-1])
@@ -83,11 +83,13 @@ def test_a_program_that_fails(desk: AgentWorkspace, provider: Provider, target: 
 def test_a_team_of_newer_models(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """The task of a sub-agent comes to it as if it were sealed; what it answered is told to whoever sent it."""
     program = 'await tools.exec_command({cmd: "echo by-a-helper > helped.txt"});'
-    helper = provider.script(called(Use("exec", program, "functions")), ScriptedAnswer("It is helped."), signed=True)
+    helper = provider.script(
+        step_with_calls(Use("exec", program, "functions")), ScriptedAnswer("It is helped."), signed=True
+    )
     task = {"task_name": "helper", "message": f"Help. {helper.mark}", "fork_turns": "none"}
     talk = provider.script(
-        called(Use("spawn_agent", task, "collaboration")),
-        called(Use("wait_agent", {"timeout_ms": 60000}, "collaboration")),
+        step_with_calls(Use("spawn_agent", task, "collaboration")),
+        step_with_calls(Use("wait_agent", {"timeout_ms": 60000}, "collaboration")),
         ScriptedAnswer(DONE),
         signed=True,
     )
@@ -113,11 +115,11 @@ def _wait(asked: Received) -> ScriptedAnswer:
 @EVERYWHERE
 def test_a_sub_agent_of_an_unknown_model(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     helper = provider.script(
-        called(Use("exec_command", {"cmd": "echo by-a-helper > helped.txt"})),
+        step_with_calls(Use("exec_command", {"cmd": "echo by-a-helper > helped.txt"})),
         ScriptedAnswer("It is helped."),
         signed=True,
     )
-    spawned = called(Use("spawn_agent", {"message": f"Help. {helper.mark}"}, "multi_agent_v1"))
+    spawned = step_with_calls(Use("spawn_agent", {"message": f"Help. {helper.mark}"}, "multi_agent_v1"))
     talk = provider.script(spawned, Step(_wait), ScriptedAnswer(DONE), signed=True)
     ran = play(desk, talk, model=UNKNOWN)
     assert not helper.refused
@@ -137,7 +139,7 @@ PROBED = (
 @EVERYWHERE
 def test_the_probe_without_a_search(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """All of a namespace at once; a name with a dot, which Codex itself spells otherwise; and one that fails."""
-    talk = provider.script(called(*(use for use, _ in PROBED)), ScriptedAnswer(DONE), signed=True)
+    talk = provider.script(step_with_calls(*(use for use, _ in PROBED)), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=UNKNOWN), 2)
     found = pairs(talk.asked[-1])
     assert len(found) == len(PROBED)
@@ -150,8 +152,10 @@ def test_the_probe_without_a_search(desk: AgentWorkspace, provider: Provider, ta
 @pytest.mark.parametrize("model", ["", UNKNOWN], ids=["searched", "offered"])
 def test_the_probe_gives_a_picture(desk: AgentWorkspace, provider: Provider, target: str, model: str) -> None:
     """Searched for, too, with thinking before and after: what was found is told as the provider can be told."""
-    search = [] if model else [called(Use("tool_search", {"query": "probe picture"}))]
-    talk = provider.script(*search, called(Use("picture", {}, "mcp__probe")), ScriptedAnswer(DONE), signed=True)
+    search = [] if model else [step_with_calls(Use("tool_search", {"query": "probe picture"}))]
+    talk = provider.script(
+        *search, step_with_calls(Use("picture", {}, "mcp__probe")), ScriptedAnswer(DONE), signed=True
+    )
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=model), len(search) + 2)
     assert len(images(talk.asked[-1])) == 1
 
@@ -182,7 +186,7 @@ def test_a_patch_changes_moves_and_deletes(desk: AgentWorkspace, provider: Provi
     (at / "kept.txt").write_text("one\ntwo\nthree\n")
     (at / "gone.txt").write_text("gone\n")
     (at / "old.txt").write_text("here\n")
-    talk = provider.script(called(Use("apply_patch", PATCH)), ScriptedAnswer(DONE), signed=True)
+    talk = provider.script(step_with_calls(Use("apply_patch", PATCH)), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk), 2)
     assert {file.name: file.read_text() for file in at.iterdir()} == {
         "kept.txt": 'one\nzwei — "2"\nthree\n',
@@ -199,7 +203,10 @@ def test_a_patch_that_does_not_fit(desk: AgentWorkspace, provider: Provider, tar
     wrong = "*** Begin Patch\n*** Update File: kept.txt\n@@\n-nine\n+ten\n*** End Patch\n"
     right = wrong.replace("nine", "one")
     talk = provider.script(
-        called(Use("apply_patch", wrong)), called(Use("apply_patch", right)), ScriptedAnswer(DONE), signed=True
+        step_with_calls(Use("apply_patch", wrong)),
+        step_with_calls(Use("apply_patch", right)),
+        ScriptedAnswer(DONE),
+        signed=True,
     )
     ended_well(talk, play(desk, talk), 3)
     assert (desk.workspace / "kept.txt").read_text() == "ten\n"
@@ -234,13 +241,13 @@ def test_an_answer_in_a_form(desk: AgentWorkspace, provider: Provider, target: s
     """The provider is held to the schema, in its own way, also beside tools."""
     (desk.workspace / "form.json").write_text(json.dumps(SCHEMA))
     said = json.dumps({"word": DONE, "count": 3})
-    talk = provider.script(called(Use("exec_command", {"cmd": "echo 3"})), ScriptedAnswer(said), signed=True)
+    talk = provider.script(step_with_calls(Use("exec_command", {"cmd": "echo 3"})), ScriptedAnswer(said), signed=True)
     ended_well(talk, play(desk, talk, words=("--output-schema", "form.json", "-o", "last.txt")), 2)
     assert json.loads((desk.workspace / "last.txt").read_text()) == json.loads(said)
     assert '"count"' in talk.asked[0].text
 
 
-def _hosted(asked: Received) -> list[object]:
+def find_hosted_tools(asked: Received) -> list[object]:
     """The tools that are no functions."""
     tools = asked.body.get("tools") or ()
     return [tool for tool in tools if not {"function", "custom", "input_schema", "functionDeclarations"} & tool.keys()]
@@ -259,9 +266,11 @@ SEARCHES = {
 @EVERYWHERE
 def test_the_search_on_the_web(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """It is the provider's own, where it has one; where it has none, the rest still works."""
-    talk = provider.script(called(Use("exec_command", {"cmd": "echo searched"})), ScriptedAnswer(DONE), signed=True)
+    talk = provider.script(
+        step_with_calls(Use("exec_command", {"cmd": "echo searched"})), ScriptedAnswer(DONE), signed=True
+    )
     ended_well(talk, play(desk, talk, "-c", 'web_search="live"'), 2)
-    found = [search for search in SEARCHES.values() if search in json.dumps(_hosted(talk.asked[0]))]
+    found = [search for search in SEARCHES.values() if search in json.dumps(find_hosted_tools(talk.asked[0]))]
     assert SEARCHES[target] in (found or [""]), found
 
 
@@ -276,10 +285,10 @@ def test_a_session_goes_on_with_another_model(desk: AgentWorkspace, provider: Pr
     program = 'text((await tools.exec_command({cmd: "cat first.txt"})).output);'
     short = "There is a file first.txt."
     talk = provider.script(
-        called(Use("apply_patch", write)),
+        step_with_calls(Use("apply_patch", write)),
         ScriptedAnswer("First."),
         ScriptedAnswer(short),
-        called(Use("exec", program, "functions")),
+        step_with_calls(Use("exec", program, "functions")),
         ScriptedAnswer(DONE),
         signed=True,
     )

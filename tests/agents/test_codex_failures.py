@@ -33,7 +33,7 @@ def step(command: str) -> Step:
     return Step(ScriptedAnswer(calls=(Use("exec_command", {"cmd": command}),), thinking="A command, then."))
 
 
-def ended(talk: Script, ran: AgentResult) -> None:
+def check_end(talk: Script, ran: AgentResult) -> None:
     """It came to an end by itself, whichever."""
     assert not talk.refused, f"{talk.refused[0]}\n{ran}"
     assert not ran.looped, f"it asked again and again\n{ran}"
@@ -125,7 +125,7 @@ def test_a_provider_that_always_fails(desk: AgentWorkspace, provider: Provider, 
     talk = provider.script(*[Step(fails="error")] * 40)
     ran = play(desk, talk, "-c", "model_providers.toolwire.request_max_retries=2",
                "-c", "model_providers.toolwire.stream_max_retries=1")  # fmt: skip
-    ended(talk, ran)
+    check_end(talk, ran)
     assert ran.code != 0
     assert len(talk.asked) == 6, str(ran)
     assert "turn.failed" in ran.out
@@ -136,7 +136,7 @@ def test_a_quota_that_is_used_up(desk: AgentWorkspace, provider: Provider, targe
     """Nothing to wait for: it says so at once."""
     talk = provider.script(*[Step(LONG, fails="quota", breaks=breaks)] * 9)  # type: ignore[arg-type]
     ran = play(desk, talk)
-    ended(talk, ran)
+    check_end(talk, ran)
     assert (ran.code, len(talk.asked)) == (1, 1), str(ran)
     assert "Quota exceeded" in ran.out or QUOTA in ran.out
 
@@ -150,7 +150,7 @@ def test_an_answer_that_fails_in_the_middle(desk: AgentWorkspace, provider: Prov
     if (kind, target) == ("busy", "openai-responses") and "at capacity" in ran.out:
         # In OpenAI's own words Codex takes it for the end. If the failure came before anything was passed on, the gateway
         # has answered with a status instead, and Codex asks again as it does everywhere else.
-        ended(talk, ran)
+        check_end(talk, ran)
         return
     ended_well(talk, ran, 3)
     assert (desk.workspace / "made.txt").exists()
@@ -173,7 +173,7 @@ def test_an_answer_without_room_for_more(desk: AgentWorkspace, provider: Provide
     """It was cut at the limit: Codex says so, and takes it for no success."""
     talk = provider.script(*[ScriptedAnswer("It was cut he", cut=True)] * 9)
     ran = play(desk, talk)
-    ended(talk, ran)
+    check_end(talk, ran)
     assert (ran.code, len(talk.asked)) == (1, 1), str(ran)
     assert "max_output_tokens" in ran.out
 
@@ -190,7 +190,7 @@ def test_a_talk_that_is_too_long(desk: AgentWorkspace, provider: Provider, targe
     )
     play(desk, talk)
     second = desk.run(AGENT, again("Go on."), talk)
-    ended(talk, second)
+    check_end(talk, second)
     assert (second.code, len(talk.asked)) == (1, 3), str(second)
     assert "ran out of room in the model's context window" in second.out
     ended_well(talk, desk.run(AGENT, again("And on."), talk), 5)
@@ -218,7 +218,7 @@ def test_what_is_refused_for_good(desk: AgentWorkspace, provider: Provider, targ
     """The user is told in the provider's words."""
     talk = provider.script(*[Step(fails=kind)] * 20)
     ran = play(desk, talk)
-    ended(talk, ran)
+    check_end(talk, ran)
     assert ran.code == 1
     assert words in ran.out, str(ran)
     assert len(talk.asked) < 10, str(ran)

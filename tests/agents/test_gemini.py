@@ -70,7 +70,7 @@ def place(target: str, provider: Provider, tmp_path: Path) -> Iterator[Place]:
         yield Place(laid(tmp_path, file), provider, process)
 
 
-def settled(place: Place, **settings: Any) -> None:
+def write_settings(place: Place, **settings: Any) -> None:
     """What the workspace wants otherwise than usual."""
     folder = place.desk.workspace / ".gemini"
     folder.mkdir()
@@ -137,7 +137,7 @@ def test_a_search_is_made_by_its_helper(place: Place, target: str) -> None:
 @pytest.mark.full
 @everywhere
 def test_an_edit_that_does_not_fit_is_mended_by_its_helper(place: Place, target: str) -> None:
-    settled(place, tools={"disableLLMCorrection": False})
+    write_settings(place, tools={"disableLLMCorrection": False})
     file = place.desk.workspace / "colours.txt"
     file.write_text("red\ngreen\nblue\n")
     talk = place.provider.script(signed=True)
@@ -159,7 +159,7 @@ def test_an_edit_that_does_not_fit_is_mended_by_its_helper(place: Place, target:
 @pytest.mark.full
 @everywhere
 def test_it_asks_its_helper_who_speaks_next(place: Place, target: str) -> None:
-    settled(place, model={"skipNextSpeakerCheck": False})
+    write_settings(place, model={"skipNextSpeakerCheck": False})
     talk = place.provider.script(ScriptedAnswer("First I shall think."), DONE_SAID, signed=True)
 
     def aside(asked: Received) -> ScriptedAnswer | None:

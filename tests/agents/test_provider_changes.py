@@ -42,19 +42,19 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
     talk.aside = agent.aside
     desk = laid(tmp_path, file)
 
-    def routed(target: str) -> str:
+    def write_config(target: str) -> str:
         return configuration(provider.url, target, port).replace('log_format = "none"', 'log_format = "json"')
 
-    def moved(process: Process, target: str) -> None:
-        file.write_text(routed(target))
+    def move_route(process: Process, target: str) -> None:
+        file.write_text(write_config(target))
         process.signal(signal.SIGHUP)
         process.read_log_until('"config_reloaded"')
 
-    file.write_text(routed(first))
+    file.write_text(write_config(first))
     with run_gateway(tmp_path, "--config", str(file), "--port", str(port)) as process:
         for number, target in enumerate((first, second, first), 1):
             if number > 1:
-                moved(process, target)
+                move_route(process, target)
             prompt = f"Turn {number}. {talk.mark}"
             ran = desk.run(agent, agent.headless(prompt) if number == 1 else agent.again(prompt), talk)
             assert not talk.refused, f"turn {number}: {talk.refused[0]}\n{ran}"

@@ -22,7 +22,7 @@ FOREIGN = pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS 
 MADE = "echo made-$((40+2)) | tee made.txt"
 
 
-def made(desk: AgentWorkspace) -> bool:
+def file_is_made(desk: AgentWorkspace) -> bool:
     return (desk.workspace / "made.txt").read_text() == "made-42\n"
 
 
@@ -53,7 +53,7 @@ def test_an_agent_below(desk: AgentWorkspace, provider: Provider) -> None:
     ]
     ran = desk.run(AGENT, AGENT.headless(f"Delegate. {talk.mark}"), talk)
     ended_well(talk, ran, 4)
-    assert made(desk)
+    assert file_is_made(desk)
     [(_, told)] = pairs(talk.asked[2])
     assert "made-42" in told
     [(_, told)] = pairs(talk.asked[3])
@@ -102,7 +102,7 @@ def test_fields_of_its_maker(desk: AgentWorkspace, provider: Provider, target: s
     agent = replace(AGENT, environ={"DASHSCOPE_PROXY_BASE_URL": f"http://127.0.0.1:{port[1]}/v1"})
     talk = making(provider)
     ended_well(talk, desk.run(agent, agent.headless(f"Make it. {talk.mark}"), talk), 2)
-    assert made(desk)
+    assert file_is_made(desk)
     for asked in talk.asked:
         assert not {"preserve_thinking", "enable_thinking", "vl_high_resolution_images"} & asked.body.keys()
         assert not [name for name in asked.headers if "dashscope" in name]

@@ -116,7 +116,7 @@ FAULTS = ['"', "'", ",", "}", "{", "\\", "\\n", "\n", "//x\n", "True", " ", "]",
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> str:
+def damaged_arguments(draw: st.DrawFn) -> str:
     """Arguments with a few characters taken out or put in."""
     text = draw(spelled)
     for _ in range(draw(st.integers(0, 3))):
@@ -136,7 +136,7 @@ schemas = st.sampled_from(SCHEMAS)
 places = st.lists(st.integers(0, 500), max_size=6)
 
 
-@given(text=damaged() | spelled, schema=schemas, places=places, is_cut=st.booleans())
+@given(text=damaged_arguments() | spelled, schema=schemas, places=places, is_cut=st.booleans())
 def test_every_split_gives_the_same_as_the_whole(
     text: str, schema: dict[str, Any], places: list[int], is_cut: bool
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_repair_makes_no_new_problem(value: dict[str, Any], schema: dict[str, 
         assert mended.value is value
 
 
-@given(text=damaged(), schema=schemas)
+@given(text=damaged_arguments(), schema=schemas)
 def test_no_character_is_invented(text: str, schema: dict[str, Any]) -> None:
     """Strings have no character that did not come; names of properties may come from the schema."""
     repaired = repair_arguments(text, schema)
@@ -225,26 +225,26 @@ sure = st.fixed_dictionaries(
 )
 
 
-def indented(value: Any) -> str:
+def indent_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False)
 
 
 MAKE_FAULT: dict[str, Callable[[dict[str, Any]], str]] = {
     "Python": repr,
     "trailing comma": lambda value: json.dumps(value)[:-1] + ",}",
-    "trailing commas": lambda value: indented(value).replace("\n}", ",\n}").replace('"\n ]', '",\n ]'),
-    "raw control characters": lambda value: indented(value).replace("\\n", "\n").replace("\\t", "\t"),
+    "trailing commas": lambda value: indent_json(value).replace("\n}", ",\n}").replace('"\n ]', '",\n ]'),
+    "raw control characters": lambda value: indent_json(value).replace("\\n", "\n").replace("\\t", "\t"),
     "encoded twice": lambda value: json.dumps(json.dumps(value)),
     "arguments": lambda value: json.dumps({"arguments": value}),
     "parameters as a string": lambda value: json.dumps({"parameters": json.dumps(value)}),
     "a list": lambda value: json.dumps([value]),
     "no last brace": lambda value: json.dumps(value)[:-1],
     "a brace too many": lambda value: json.dumps(value) + "}",
-    "comments": lambda value: indented(value).replace(",\n", ', // it\'s "so"\n'),
+    "comments": lambda value: indent_json(value).replace(",\n", ', // it\'s "so"\n'),
     "escaped line breaks": lambda value: json.dumps(value, indent=0, ensure_ascii=False).replace("\n", "\\n"),
-    "missing commas": lambda value: indented(value).replace(',\n "', '\n "'),
-    "keys without quotes": lambda value: re.sub(r'^ "(\w+)":', r" \1:", indented(value), flags=re.MULTILINE),
-    "a fence": lambda value: f"```json\n{indented(value)}\n```",
+    "missing commas": lambda value: indent_json(value).replace(',\n "', '\n "'),
+    "keys without quotes": lambda value: re.sub(r'^ "(\w+)":', r" \1:", indent_json(value), flags=re.MULTILINE),
+    "a fence": lambda value: f"```json\n{indent_json(value)}\n```",
     "an end token": lambda value: json.dumps(value) + "<|im_end|>",
     "texts": lambda value: json.dumps(
         {key: item if isinstance(item, str | None) else json.dumps(item) for key, item in value.items()}

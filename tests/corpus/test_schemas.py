@@ -33,7 +33,7 @@ CONVERSIONS: dict[str, Callable[[Any], ConvertedSchema]] = {
 
 
 @cache
-def recorded() -> tuple[tuple[str, Any], ...]:
+def read_schemas() -> tuple[tuple[str, Any], ...]:
     files = sorted((CORPUS / "schemas").glob("*.json"))
     return tuple(
         (f"{file.stem}/{number} {tool['name']}", tool["schema"])
@@ -44,8 +44,8 @@ def recorded() -> tuple[tuple[str, Any], ...]:
 
 @pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
 def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callable[[Any], ConvertedSchema]) -> None:
-    assert len(recorded()) > 1_000
-    for name, schema in recorded():
+    assert len(read_schemas()) > 1_000
+    for name, schema in read_schemas():
         before = encode(schema)
         once = convert(schema)
         assert encode(schema) == before, name
@@ -56,7 +56,7 @@ def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callabl
 
 
 def test_the_subset_is_one_and_valid() -> None:
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         made = convert_to_openapi_subset(schema, arguments=True)
         assert not subset_faults(made.schema), name
         assert made.schema["type"] == "OBJECT", name
@@ -73,7 +73,7 @@ def test_what_the_subset_lost_is_reported() -> None:
     kept += " minProperties maxProperties minimum maximum maxLength pattern example propertyOrdering"
     exact = "$ref $defs definitions const anyOf oneOf allOf prefixItems"
     known = {*kept.split(), *exact.split()}
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         said = {change.pointer for change in convert_to_openapi_subset(schema).changes}
         for pointer, node in _schemas(schema):
             for key, value in node.items():
@@ -105,34 +105,34 @@ def _schemas(node: Any, pointer: str = "") -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_root_is_an_object() -> None:
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         made = convert_to_object_root(schema)
         assert made.schema["type"] == "object", name
         assert not {"anyOf", "oneOf", "allOf", "$ref"} & made.schema.keys(), name
 
 
 def test_the_verdict_is_that_of_the_meta_schema() -> None:
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         assert (schema_problems(schema) == []) == META_SCHEMA.is_valid(schema), name
 
 
 def test_every_recorded_schema_can_be_made_plain() -> None:
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         made = convert_to_standard(schema)
         assert not made.changes, name
         assert not schema_problems(made.schema), name
 
 
 def test_strict_schemas_are_known_and_made_so_where_the_meaning_allows() -> None:
-    strict = [schema for _, schema in recorded() if not strict_problems(schema)]
-    made = [schema for _, schema in recorded() if not strict_problems(convert_to_strict(schema).schema)]
+    strict = [schema for _, schema in read_schemas() if not strict_problems(schema)]
+    made = [schema for _, schema in read_schemas() if not strict_problems(convert_to_strict(schema).schema)]
     assert 150 < len(strict) < len(made)
     assert all(convert_to_strict(schema).schema is schema for schema in strict)
     assert all(not convert_to_strict(schema).changes for schema in strict)
 
 
 def test_descriptions_are_filled_in() -> None:
-    for name, schema in recorded():
+    for name, schema in read_schemas():
         made = add_descriptions(schema)
         assert len(made.changes) == len(missing_descriptions(schema)), name
         assert not missing_descriptions(made.schema), name

@@ -30,7 +30,7 @@ PAIRS = [
 
 
 @cache
-def recorded() -> tuple[Any, ...]:
+def read_schemas() -> tuple[Any, ...]:
     files = sorted((CORPUS / "schemas").glob("*.json"))
     return tuple(tool["schema"] for file in files for tool in json.loads(file.read_text()))
 
@@ -56,7 +56,7 @@ def declare(source: str, schema: Any, strict: bool) -> dict[str, Any]:
 def test_the_provider_accepts_every_recorded_schema(source: str, target: str, strict: bool) -> None:
     model = MODELS[target]
     refused = {}
-    for schema in recorded():
+    for schema in read_schemas():
         body = declare(source, schema, strict)
         sent = translate(body, "request", source=source, target=target, model=model)
         if violations := find_violations(target, sent.json(), model):
@@ -68,8 +68,8 @@ def test_the_provider_accepts_every_recorded_schema(source: str, target: str, st
 def test_most_strict_tools_of_anthropic_stay_strict(target: str) -> None:
     """An optional property is no reason to give strictness up."""
     kept = 0
-    for schema in recorded():
+    for schema in read_schemas():
         body = declare("anthropic", schema, True)
         tool = translate(body, "request", source="anthropic", target=target, model=MODELS[target]).json()["tools"][0]
         kept += tool.get("function", tool).get("strict") is True
-    assert kept > 0.75 * len(recorded())
+    assert kept > 0.75 * len(read_schemas())

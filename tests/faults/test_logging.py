@@ -31,7 +31,7 @@ def _ask_model(process: Process, size: int) -> str:
     return got.id
 
 
-def _dropped(process: Process) -> int:
+def count_dropped_lines(process: Process) -> int:
     text = ask(process.port, "GET", "/metrics").data.decode()
     return int(float(re.findall(r"^toolwire_log_lines_dropped_total (\S+)$", text, re.MULTILINE)[0]))
 
@@ -43,7 +43,7 @@ def test_requests_go_on_and_every_line_is_written_or_counted(tmp_path: Path, for
         for _ in range(REQUESTS):
             _ask_model(process, 60_000)
         assert ask(process.port, "GET", "/livez").status == 200
-        assert 0 < _dropped(process) < REQUESTS
+        assert 0 < count_dropped_lines(process) < REQUESTS
         process.read_log()
         lines = [process.read_log_match(EXCHANGE) for _ in range(REQUESTS // 2)]  # now there is room again
         last = _ask_model(process, 10)
@@ -52,7 +52,7 @@ def test_requests_go_on_and_every_line_is_written_or_counted(tmp_path: Path, for
         lost = sum(int(found[1]) for line in lines if (found := REPORT.search(line)))
         # Beside these there is a line for the request for the metrics.
         assert sum(bool(EXCHANGE.search(line)) for line in lines) + lost == REQUESTS + 2
-        assert _dropped(process) == lost
+        assert count_dropped_lines(process) == lost
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

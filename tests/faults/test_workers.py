@@ -19,7 +19,7 @@ from gateway.raw_exchange import ask
 from waits import PATIENCE
 
 
-def _died(process: Process) -> dict[str, object]:
+def read_death(process: Process) -> dict[str, object]:
     line: dict[str, object] = json.loads(process.read_log_until('"worker_died"'))
     return line
 
@@ -29,7 +29,7 @@ def test_the_end_of_a_worker_is_logged_and_it_is_replaced(tmp_path: Path, number
     with run_gateway(tmp_path, "--workers", "2") as process:
         for worker in process.children():
             os.kill(worker, number)
-        told = [_died(process) for _ in range(2)]
+        told = [read_death(process) for _ in range(2)]
         expected = "exit status 0" if number == signal.SIGTERM else f"signal {number.name}"
         for line in told:
             assert str(line["reason"]).startswith(expected)

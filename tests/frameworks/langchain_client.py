@@ -29,7 +29,7 @@ def get_time(city: str) -> str:
 
 
 @cache
-def made(client: str, base: str, model: str) -> Any:
+def make_model(client: str, base: str, model: str) -> Any:
     """The chat model with its tools; they are dear to make."""
     return MODELS[client](base, model).bind_tools([get_weather, get_time])
 
@@ -53,7 +53,7 @@ def generate(base: str, model: str) -> Any:
 MODELS = {"openai-chat": chat, "openai-responses": responses, "anthropic": messages, "gemini": generate}
 
 
-def asked(model: Any, history: list[Any], stream: bool) -> AIMessage:
+def ask_model(model: Any, history: list[Any], stream: bool) -> AIMessage:
     if not stream:
         return model.invoke(history)
     whole = None
@@ -64,11 +64,11 @@ def asked(model: Any, history: list[Any], stream: bool) -> AIMessage:
 
 
 def converse(job: dict[str, Any]) -> list[dict[str, Any]]:
-    model = made(job["client"], job["base"], job["model"])
+    model = make_model(job["client"], job["base"], job["model"])
     history: list[Any] = [HumanMessage(job["prompt"])]
     turns = []
     while not turns or turns[-1]["calls"]:
-        answer = asked(model, history, job["stream"])
+        answer = ask_model(model, history, job["stream"])
         history.append(answer)
         calls = [{"id": call["id"], "name": call["name"], "arguments": call["args"]} for call in answer.tool_calls]
         for call in calls:

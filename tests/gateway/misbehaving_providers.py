@@ -31,13 +31,13 @@ def on_loop(
     """Runs it on this kind of loop; a test that hangs fails, and so does one that leaves an error to the loop."""
     complaints: list[dict[str, Any]] = []
 
-    async def bounded() -> None:
+    async def run_with_patience() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         async with asyncio.timeout(PATIENCE):
             await work
 
     with asyncio.Runner(loop_factory=loops[name]) as runner:
-        runner.run(bounded())
+        runner.run(run_with_patience())
     assert not complaints
 
 
@@ -98,10 +98,10 @@ async def provider(
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         state.tasks.add(asyncio.ensure_future(serve(reader, writer)))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accept_connection, "127.0.0.1", 0, ssl=tls)
     state.port = server.sockets[0].getsockname()[1]
     try:
         yield state

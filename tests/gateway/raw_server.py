@@ -27,12 +27,12 @@ BROKEN = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 6\r\n\r\nbroken
 def run(name: str, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """On this kind of loop, and not for ever."""
 
-    async def timed() -> None:
+    async def run_with_patience() -> None:
         async with asyncio.timeout(PATIENCE):
             await test()
 
     with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
-        runner.run(timed())
+        runner.run(run_with_patience())
 
 
 async def echo(incoming: ClientRequest) -> None:

@@ -164,12 +164,12 @@ def test_a_key_has_its_models(keyed: Served, client: str) -> None:
 
 
 def test_a_key_sees_its_models_only(keyed: Served) -> None:
-    def listed(key: str) -> list[str]:
+    def list_models(key: str) -> list[str]:
         got = ask(keyed.port, "GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
         return [model["id"] for model in got.json()["data"]]
 
-    assert listed(NARROW_KEY) == ["small"]
-    assert set(listed(CLIENT_KEY)) == {"small", "large", "loopback"}
+    assert list_models(NARROW_KEY) == ["small"]
+    assert set(list_models(CLIENT_KEY)) == {"small", "large", "loopback"}
     assert ask(keyed.port, "GET", "/v1/models/large", headers={"authorization": f"Bearer {NARROW_KEY}"}).status == 403
 
 

@@ -66,7 +66,7 @@ def rows(draw: st.DrawFn) -> LedgerRow:
     )
 
 
-def sum_rows(written: Sequence[LedgerRow]) -> dict[str, int]:
+def sum_rows(wait_for_rows: Sequence[LedgerRow]) -> dict[str, int]:
     """The model: what the rows come to."""
     flags: dict[str, Callable[[LedgerRow], bool]] = {
         "calls": lambda row: True,
@@ -76,7 +76,8 @@ def sum_rows(written: Sequence[LedgerRow]) -> dict[str, int]:
         "reported_calls": lambda row: row.reported_cost is not None,
     }
     return {
-        name: sum(flags[name](row) if name in flags else getattr(row, name) or 0 for row in written) for name in NUMBERS
+        name: sum(flags[name](row) if name in flags else getattr(row, name) or 0 for row in wait_for_rows)
+        for name in NUMBERS
     }
 
 
@@ -314,7 +315,7 @@ def test_what_does_not_fit_is_counted_and_logged(monkeypatch: pytest.MonkeyPatch
 def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a short one once."""
 
-    async def written(writing: Writing) -> list[tuple[str, bool]]:
+    async def wait_for_rows(writing: Writing) -> list[tuple[str, bool]]:
         while writing.writer._task is not None:
             await asyncio.sleep(0)
         return [(one.model, one.running) for one in writing.tables.rows]
@@ -331,7 +332,7 @@ def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyP
         assert quick is not None
         running[0].open_call = None
         writing.writer.end_call(running[0].record, quick)
-        assert await written(writing) == [("m0", False), ("m1", True), ("m2", True), ("m3", True)]
+        assert await wait_for_rows(writing) == [("m0", False), ("m1", True), ("m2", True), ("m3", True)]
         for one, end in ((running[1], "ended"), (running[2], "dropped")):
             lasting, one.open_call = one.open_call, None
             assert lasting is not None
@@ -340,7 +341,7 @@ def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyP
                 writing.writer.end_call(one.record, lasting)
             else:
                 writing.writer.drop_call(lasting)
-        assert await written(writing) == [("m0", False), ("m3", True), ("m1", False)]
+        assert await wait_for_rows(writing) == [("m0", False), ("m3", True), ("m1", False)]
         await writing.writer.close()
 
     asyncio.run(check())

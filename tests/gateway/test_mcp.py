@@ -317,16 +317,16 @@ def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> Non
     async def test() -> None:
         async with serve_control() as (control, environ):
             if server.command:
-                await cancelled(control, slow_server(environ))
+                await cancel_call(control, slow_server(environ))
                 return
             os.environ |= environ
             try:
                 with over_http() as url:
-                    await cancelled(control, server_at(url))
+                    await cancel_call(control, server_at(url))
             finally:
                 del os.environ["MCP_CONTROL"]
 
-    async def cancelled(control: Control, server: McpServer) -> None:
+    async def cancel_call(control: Control, server: McpServer) -> None:
         async with open_talk(server) as talk:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             reader, _, _ = await control.next()

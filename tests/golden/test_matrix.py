@@ -18,14 +18,14 @@ FILES = Path(__file__).parent / "matrix"
 ALL = [(scenario, name) for scenario in load_scenarios() for name in CODECS]
 
 
-def shown(scenario: Scenario, name: str) -> Any:
+def write_scenario(scenario: Scenario, name: str) -> Any:
     return write_pieces(scenario, CODECS[name])
 
 
 @pytest.mark.parametrize(("scenario", "name"), ALL, ids=[f"{scenario.scenario}-{name}" for scenario, name in ALL])
 def test_scenario(scenario: Scenario, name: str) -> None:
     golden = json.loads((FILES / scenario.scenario / f"{name}.json").read_text())
-    assert shown(scenario, name) == golden
+    assert write_scenario(scenario, name) == golden
 
 
 def test_every_scenario_of_the_seed_is_there() -> None:
@@ -37,4 +37,4 @@ if __name__ == "__main__":
     for scenario, name in ALL:
         file = FILES / scenario.scenario / f"{name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(shown(scenario, name), indent=2, ensure_ascii=False) + "\n")
+        file.write_text(json.dumps(write_scenario(scenario, name), indent=2, ensure_ascii=False) + "\n")

@@ -51,7 +51,9 @@ def test_what_was_parsed_elsewhere_may_hold_what_cannot_be_sent(source: str, tar
     repaired = 0
     for path in places(BODIES[source]):
         try:
-            translated = translate(replaced(BODIES[source], path, "a\ud800"), "request", source=source, target=target)
+            translated = translate(
+                replace_value(BODIES[source], path, "a\ud800"), "request", source=source, target=target
+            )
         except Malformed:  # this must be a number, or a word of the protocol
             continue
         repaired += 1
@@ -72,7 +74,9 @@ def test_what_was_parsed_elsewhere_may_hold_what_cannot_be_sent(source: str, tar
 def test_deep_nesting_in_any_place_is_translated_or_refused(source: str, target: str, depth: int) -> None:
     """How deep JSON can be read depends on the version of Python, how deep it can be walked on what walks it."""
     for path in list(places(BODIES[source]))[::4]:
-        data = json.dumps(replaced(BODIES[source], path, "deep")).replace('"deep"', '{"a":' * depth + "1" + "}" * depth)
+        data = json.dumps(replace_value(BODIES[source], path, "deep")).replace(
+            '"deep"', '{"a":' * depth + "1" + "}" * depth
+        )
         with suppress(Malformed):
             translate(data.encode(), "request", source=source, target=target)
 
@@ -110,7 +114,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def replaced(body: Any, path: tuple[Any, ...], value: Any) -> Any:
+def replace_value(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     body = copy.deepcopy(body)
     node = body
     for key in path[:-1]:
@@ -123,7 +127,7 @@ def replaced(body: Any, path: tuple[Any, ...], value: Any) -> Any:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), source=st.sampled_from(NAMES), target=st.sampled_from(NAMES))
 def test_any_value_anywhere_is_a_translation_or_a_clear_error(data: st.DataObject, source: str, target: str) -> None:
-    body = replaced(BODIES[source], data.draw(st.sampled_from(places(BODIES[source]))), data.draw(JSON))
+    body = replace_value(BODIES[source], data.draw(st.sampled_from(places(BODIES[source]))), data.draw(JSON))
     try:
         result = translate(body, "request", source=source, target=target)
     except Malformed:

@@ -152,14 +152,14 @@ def check_answer(target: str, response: Response) -> None:
     streamed = fold([*reader.feed(data), *reader.close()])
     for answer in (whole, streamed):
         (choice,) = answer.choices
-        assert said(choice) == said(response.choices[0])
+        assert text_and_calls(choice) == text_and_calls(response.choices[0])
         assert answer.usage is not None
         assert response.usage is not None
         assert (answer.usage.input, answer.usage.output) == (response.usage.input, response.usage.output)
     assert meaning(whole) == meaning(streamed)
 
 
-def said(choice: Choice) -> list[tuple[Any, ...]]:
+def text_and_calls(choice: Choice) -> list[tuple[Any, ...]]:
     return [
         (part.text,) if isinstance(part, Text) else (part.id, part.name, decode_object_or_none(part.arguments))
         for part in choice.parts

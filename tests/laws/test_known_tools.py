@@ -19,7 +19,7 @@ MODELS = ("gpt-5.5", "claude-opus-5-5", "gemini-2.5-pro", "gemini-3-pro", "llama
 """Of several families: schemas, names and limits depend on them."""
 
 
-def translated(body: Any, source: str, target: str) -> object:
+def translate_or_refuse(body: Any, source: str, target: str) -> object:
     try:
         found = translate(body, "request", source=source, target=target)
     except Malformed as problem:
@@ -33,9 +33,9 @@ def assert_same(body: Any, source: str) -> None:
     fresh = {}
     for target in NAMES:
         forget_tools()
-        fresh[target] = translated(body, source, target)
+        fresh[target] = translate_or_refuse(body, source, target)
     for _ in range(2):
-        assert {target: translated(body, source, target) for target in NAMES} == fresh
+        assert {target: translate_or_refuse(body, source, target) for target in NAMES} == fresh
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -68,10 +68,10 @@ def test_a_list_that_comes_again_is_not_read_again() -> None:
 
 def test_what_a_caller_does_with_its_list_changes_nothing() -> None:
     body = copy.deepcopy(BODIES["openai-chat"])
-    before = translated(body, "openai-chat", "anthropic")
+    before = translate_or_refuse(body, "openai-chat", "anthropic")
     body["tools"][0]["function"]["description"] = "changed"
-    assert translated(body, "openai-chat", "anthropic") != before
-    assert translated(BODIES["openai-chat"], "openai-chat", "anthropic") == before
+    assert translate_or_refuse(body, "openai-chat", "anthropic") != before
+    assert translate_or_refuse(BODIES["openai-chat"], "openai-chat", "anthropic") == before
 
 
 def test_not_more_is_remembered_than_the_bounds_allow() -> None:

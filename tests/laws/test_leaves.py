@@ -92,10 +92,10 @@ def words_of(body: Any) -> tuple[str, set[Any]]:
 def silent(body: Any, source: str, target: str, **options: Any) -> list[str]:
     """The leaves that are neither in the output nor in the ledger."""
     result = translate(body, "request", source=source, target=target, **options)
-    return unaccounted(body, result, [loss.path for loss in result.losses if loss.path])
+    return find_lost_leaves(body, result, [loss.path for loss in result.losses if loss.path])
 
 
-def unaccounted(body: Any, result: Translation, named: list[str]) -> list[str]:
+def find_lost_leaves(body: Any, result: Translation, named: list[str]) -> list[str]:
     text, others = words_of(json.loads(result.body))
     outside = {result.model, result.stream}
     missing = []
@@ -161,10 +161,10 @@ def test_the_law_can_fail() -> None:
     """Without the ledger, what the target could not say is missed."""
     body = BODIES["openai-chat"]
     result = translate(body, "request", source="openai-chat", target="anthropic")
-    missed = unaccounted(body, result, [])
+    missed = find_lost_leaves(body, result, [])
     assert "/future_field/deep = 'unknown-to-all'" in missed
     assert "/seed = 271828" in missed
-    assert unaccounted(body, result, [loss.path for loss in result.losses if loss.path]) == []
+    assert find_lost_leaves(body, result, [loss.path for loss in result.losses if loss.path]) == []
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def elements(target: str, body: dict[str, Any]) -> tuple[str, list[str]]:
     return json.dumps(rest), [json.dumps(turn) for turn in turns]
 
 
-def written(source: str, target: str, request: Request) -> dict[str, Any]:
+def write_body(source: str, target: str, request: Request) -> dict[str, Any]:
     ledger = Ledger(source, target)
     adapted, _, _ = adapt_request(request, find_codec(target), ledger, Options())
     body: dict[str, Any] = decode(encode(find_codec(target).write_request(adapted, ledger)))
@@ -138,7 +138,9 @@ def check_prefix(target: str, shorter: dict[str, Any], longer: dict[str, Any]) -
 @given(rounds=conversations())
 def test_what_was_sent_stays_when_a_conversation_goes_on(rounds: list[list[Turn]]) -> None:
     for target in NAMES:
-        shorter, longer = (written("generated", target, asking(kept, MODELS[target])) for kept in (rounds[:-1], rounds))
+        shorter, longer = (
+            write_body("generated", target, asking(kept, MODELS[target])) for kept in (rounds[:-1], rounds)
+        )
         check_prefix(target, shorter, longer)
 
 
@@ -155,7 +157,7 @@ def untidy(source: str, request: Request) -> dict[str, Any]:
 def test_in_every_pair_of_protocols(source: str, rounds: list[list[Turn]], tidy: bool) -> None:
     """The client's own bodies through a whole exchange, which knows the time and has a seed."""
     requests = [asking(kept, MODELS[source]) for kept in (rounds[:-1], rounds)]
-    bodies = [written("generated", source, one) if tidy else untidy(source, one) for one in requests]
+    bodies = [write_body("generated", source, one) if tidy else untidy(source, one) for one in requests]
     try:
         for body in bodies:
             find_codec(source).read_request(body)
@@ -171,7 +173,7 @@ def test_in_every_pair_of_protocols(source: str, rounds: list[list[Turn]], tidy:
         check_prefix(target, shorter, longer)
 
 
-def settled(turns: list[Turn]) -> list[int]:
+def find_request_ends(turns: list[Turn]) -> list[int]:
     """Where a request could end: behind what the user says, or behind the results of all that was called last."""
     ends: list[int] = []
     calls: Counter[str] = Counter()
@@ -194,16 +196,16 @@ def settled(turns: list[Turn]) -> list[int]:
 def test_in_the_middle_of_a_round(source: str, rounds: list[list[Turn]], data: st.DataObject) -> None:
     """A loop of tools: what was sent with some results stays when there are more."""
     turns = [turn for turns in rounds for turn in turns]
-    end = data.draw(st.sampled_from(settled(turns)))
+    end = data.draw(st.sampled_from(find_request_ends(turns)))
     for target in NAMES:
         whole, made = asking([turns], MODELS[target]), []
         for kept in (whole.turns[:end], whole.turns):
             request = replace(whole, turns=kept)
             if source == "generated":
-                made.append(written(source, target, request))
+                made.append(write_body(source, target, request))
                 continue
             exchange = Exchange(find_codec(source), find_codec(target), Options(model=MODELS[target]))
-            made.append(exchange.translate_request(written("generated", source, request)).json())
+            made.append(exchange.translate_request(write_body("generated", source, request)).json())
         check_prefix(target, *made)
 
 
@@ -220,7 +222,7 @@ def test_thinking_from_before_tools_were_loaded_stays_behind() -> None:
     )
     tools = (Tool("look", "d", {"type": "object"}),)
     for model, kept in (("claude-opus-5-5", ["bGF0ZQ=="]), ("claude-opus-4-5", ["ZWFybHk=", "bGF0ZQ=="])):
-        body = written("generated", "anthropic", Request(model, (), turns, tools))
+        body = write_body("generated", "anthropic", Request(model, (), turns, tools))
         blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
         assert [block["signature"] for block in blocks if block["type"] == "thinking"] == kept
         assert [tool["name"] for tool in body["tools"]] == ["look", "g"]

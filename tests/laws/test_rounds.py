@@ -74,7 +74,7 @@ def whole(parts: Sequence[Part], tokens: int) -> Response:
     return Response("r", "m", None, (Choice(0, tuple(parts), finish),), Usage(tokens, 1))
 
 
-def shuffled(parts: Sequence[Part], tokens: int, draw: st.DrawFn) -> list[Event]:
+def shuffle_events(parts: Sequence[Part], tokens: int, draw: st.DrawFn) -> list[Event]:
     """The events of a round in some order that keeps the order of each part, and in which parts begin in theirs."""
     out: list[Event] = [ResponseStart("r", "m")]
     waiting: list[list[Event]] = []
@@ -146,7 +146,7 @@ def plain(part: Part) -> object:
 @settings(max_examples=300, deadline=None)
 @given(st.data(), rounds, st.lists(st.integers(0, 6), max_size=3))
 def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]) -> None:
-    streams = [shuffled(parts, 10 + number, data.draw) for number, parts in enumerate(said)]
+    streams = [shuffle_events(parts, 10 + number, data.draw) for number, parts in enumerate(said)]
     wholes = [list(unfold(whole(parts, 10 + number))) for number, parts in enumerate(said)]
     taking, out = play(said, streams, cuts)
     checker = StreamChecker()
@@ -175,7 +175,7 @@ def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]
 @given(st.data(), rounds)
 def test_every_call_has_its_result(data: st.DataObject, said: list[list[Part]]) -> None:
     """What the model is asked next tells all that it said, and one result for each call, in their order."""
-    taking, _ = play(said, [shuffled(parts, 1, data.draw) for parts in said], ())
+    taking, _ = play(said, [shuffle_events(parts, 1, data.draw) for parts in said], ())
     for one in taking.finished_rounds:
         asked = [part.id for part in one.parts if isinstance(part, Call)]
         assert sorted(asked) == sorted(result.id for result in one.results)
@@ -230,7 +230,7 @@ def test_without_seals(data: st.DataObject, said: list[list[Part]]) -> None:
     taking = Rounds(Takes(), keep_seals=False)
     out: list[Event] = []
     for parts in said[:1]:
-        out += taking.join_events(shuffled(parts, 1, data.draw))
+        out += taking.join_events(shuffle_events(parts, 1, data.draw))
     assert not any(isinstance(event, SealDelta) for event in out)
     seals = [part.seal for part in said[0] if isinstance(part, Reasoning) and part.seal is not None]
     assert [part.seal for part in taking.parts if isinstance(part, Reasoning) and part.seal is not None] == seals

@@ -142,7 +142,7 @@ def echoed(client: str, request: dict[str, Any], answer: dict[str, Any]) -> dict
         ]
     elif client == "gemini":
         parts = answer["candidates"][0]["content"]["parts"]
-        kept = [_reencoded(part) for part in parts if not part.get("thought")]  # agents do not send thoughts back
+        kept = [encode_again(part) for part in parts if not part.get("thought")]  # agents do not send thoughts back
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         request["contents"] += [
             {"role": "model", "parts": kept},
@@ -172,7 +172,7 @@ def echoed(client: str, request: dict[str, Any], answer: dict[str, Any]) -> dict
     return request
 
 
-def _reencoded(part: dict[str, Any]) -> dict[str, Any]:
+def encode_again(part: dict[str, Any]) -> dict[str, Any]:
     """The Python SDK decodes signatures and encodes them in the other alphabet."""
     if "thoughtSignature" not in part:
         return part

@@ -178,14 +178,16 @@ def following(*messages: Any) -> Any:
     return {**FIRST, "messages": [*FIRST["messages"], *messages]}
 
 
-def answered(provider: str, answer: Any, request: Any = FIRST) -> Translation:
+def translate_answer(provider: str, answer: Any, request: Any = FIRST) -> Translation:
     joined = exchange(provider)
     assert joined.memory_keys(request) == ()
     joined.translate_request(request)
     return joined.translate_response(answer)
 
 
-def asked(provider: str, request: Any, kept: Mapping[str, bytes], account: str = "mine") -> Translation:
+def translate_next_request(
+    provider: str, request: Any, kept: Mapping[str, bytes], account: str = "mine"
+) -> Translation:
     """The next request, served from what is kept under the ids that it wants."""
     joined = exchange(provider, account)
     wanted = joined.memory_keys(request)
@@ -219,13 +221,13 @@ def codes(translation: Any) -> set[str]:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_turn_comes_back_to_its_maker_as_it_was(provider: str) -> None:
-    said = answered(provider, ANSWERS[provider])
+    said = translate_answer(provider, ANSWERS[provider])
     message = said.json()["choices"][0]["message"]
     request = following(plain(message), *results(message))
-    back = asked(provider, request, said.memory_records)
+    back = translate_next_request(provider, request, said.memory_records)
     assert turn_in(provider, back.json()) == OWN[provider]
     assert not codes(back) & {"seal-dropped", "reasoning-dropped", "signature-added"}
-    assert turn_in(provider, asked(provider, request, {}).json()) != OWN[provider]
+    assert turn_in(provider, translate_next_request(provider, request, {}).json()) != OWN[provider]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -238,7 +240,7 @@ def test_a_stream_keeps_the_same_bytes_as_the_whole(provider: str, size: int) ->
     for at in range(0, len(data), size):
         stream.feed(data[at : at + size])
     stream.close()
-    whole = answered(provider, ANSWERS[provider])
+    whole = translate_answer(provider, ANSWERS[provider])
     assert stream.memory_records == whole.memory_records != {}
     assert ("seal-kept" in codes(stream)) == ("seal-kept" in codes(whole)) == joined.is_cross_protocol
     refolded = exchange(provider)
@@ -260,14 +262,17 @@ def test_a_stream_that_breaks_off_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_nobody_else_gets_anything(provider: str) -> None:
-    said = answered(provider, ANSWERS[provider])
+    said = translate_answer(provider, ANSWERS[provider])
     message = said.json()["choices"][0]["message"]
     request = following(plain(message), *results(message))
-    assert asked(provider, request, said.memory_records, "another account").body == asked(provider, request, {}).body
+    assert (
+        translate_next_request(provider, request, said.memory_records, "another account").body
+        == translate_next_request(provider, request, {}).body
+    )
     for other in PROVIDERS:
         if other != provider:
-            back = asked(other, request, said.memory_records)
-            assert back.body == asked(other, request, {}).body, other
+            back = translate_next_request(other, request, said.memory_records)
+            assert back.body == translate_next_request(other, request, {}).body, other
             assert "seal-dropped" in codes(back), other
 
 
@@ -278,21 +283,21 @@ def test_what_was_sent_once_stays_as_it_was(provider: str) -> None:
     messages: list[Any] = []
     seen: list[Any] = []
     for number in range(3):
-        answer = _numbered(ANSWERS[provider], number)
+        answer = number_ids(ANSWERS[provider], number)
         said = _answered_again(provider, messages, kept, answer)
         kept |= said.memory_records
         message = said.json()["choices"][0]["message"]
         messages += [plain(message), *results(message)]
-        seen.append(asked(provider, following(*messages), kept).json())
+        seen.append(translate_next_request(provider, following(*messages), kept).json())
     key = PROVIDERS[provider].constraints.turns_key
     assert len(by_id(kept)) == 3
     assert seen[1][key][: len(seen[0][key])] == seen[0][key]
     assert seen[2][key][: len(seen[1][key])] == seen[1][key]
-    again = asked(provider, following(*messages), dict(reversed(kept.items()))).json()
+    again = translate_next_request(provider, following(*messages), dict(reversed(kept.items()))).json()
     assert again == seen[2]
 
 
-def _numbered(answer: Any, number: int) -> Any:
+def number_ids(answer: Any, number: int) -> Any:
     """The same answer with ids of its own."""
     text = json.dumps(answer)
     for id in ("toolu_01", "toolu_02", "call_a1", "call_a2", "call_1", "call_2", '"id": "c1', '"id": "c2'):
@@ -365,7 +370,7 @@ def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], detail
     stream.close()
     call = {"id": "call_x8Y7z6W5", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    back = asked("details", following(message, *results(message)), stream.memory_records)
+    back = translate_next_request("details", following(message, *results(message)), stream.memory_records)
     assert turn_in("details", back.json())[0]["reasoning_details"] == details
     assert not back.losses
 
@@ -375,7 +380,7 @@ def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], detail
 
 def test_the_loss_says_what_became_of_a_seal() -> None:
     answer = ANSWERS["anthropic"]
-    assert "seal-kept" in codes(answered("anthropic", answer))
+    assert "seal-kept" in codes(translate_answer("anthropic", answer))
     alone = exchange("anthropic", keeps=False)
     assert alone.memory_keys(following(plain({"content": "x", "tool_calls": chat_calls()}))) == ()
     said = alone.translate_response(answer)
@@ -386,7 +391,7 @@ def test_the_loss_says_what_became_of_a_seal() -> None:
 
 def test_a_turn_without_calls_is_not_kept() -> None:
     answer = ANSWERS["anthropic"] | {"content": CLAUDE[:3], "stop_reason": "end_turn"}
-    said = answered("anthropic", answer)
+    said = translate_answer("anthropic", answer)
     assert said.memory_records == {}
     assert [loss.what for loss in said.losses if loss.code == "seal-dropped"]
     assert "seal-kept" not in codes(said)
@@ -401,8 +406,8 @@ def test_clients_with_slots_need_nothing_kept(client: str) -> None:
 
 def test_ordinary_answers_are_not_kept() -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[2], CLAUDE[3]]}
-    assert answered("anthropic", answer).memory_records == {}
-    assert answered("extras", chat_answer(plain(EXTRAS))).memory_records == {}
+    assert translate_answer("anthropic", answer).memory_records == {}
+    assert translate_answer("extras", chat_answer(plain(EXTRAS))).memory_records == {}
     joined = Exchange(CHAT, CHAT, Options(has_memory=True))
     assert joined.translate_response(ANSWERS["extras"]).memory_records == {}
 
@@ -411,14 +416,14 @@ def test_ordinary_answers_are_not_kept() -> None:
 
 
 def claude(kept: Mapping[str, bytes], *messages: Any) -> list[Any]:
-    body = asked("anthropic", following(*messages), kept).json()
+    body = translate_next_request("anthropic", following(*messages), kept).json()
     turn: list[Any] = turn_in("anthropic", body)
     return turn
 
 
 @pytest.fixture
 def said() -> Translation:
-    return answered("anthropic", ANSWERS["anthropic"])
+    return translate_answer("anthropic", ANSWERS["anthropic"])
 
 
 @pytest.fixture
@@ -439,11 +444,11 @@ def test_thinking_goes_with_the_words_it_led_to_where_it_must_lead_to_something(
     content = [{"type": "output_text", "text": "Both.", "annotations": []}]
     output = json.loads(json.dumps(ANSWERS["openai-responses"]["output"]).replace("call_a2", "call_x8Y7z6W5"))
     answer = ANSWERS["openai-responses"] | {"output": [output[0], message_item | {"content": content}, *output[2:]]}
-    said = answered("openai-responses", answer)
+    said = translate_answer("openai-responses", answer)
     message = plain(said.json()["choices"][0]["message"])
     for words, thoughts in (("Both.", ["rs_1", "rs_2"]), ("Other words.", ["rs_1", "rs_2"]), (None, ["rs_2"])):
         edited = message | {"content": words}
-        back = asked("openai-responses", following(edited, *results(message)), said.memory_records)
+        back = translate_next_request("openai-responses", following(edited, *results(message)), said.memory_records)
         assert [item["id"] for item in back.json()["input"] if item.get("type") == "reasoning"] == thoughts
         assert ("reasoning-dropped" in codes(back)) == (words is None)
         assert find_violations("openai-responses", back.json()) == []
@@ -451,7 +456,7 @@ def test_thinking_goes_with_the_words_it_led_to_where_it_must_lead_to_something(
 
 def test_thoughts_that_were_apart_do_not_become_one_row() -> None:
     answer = ANSWERS["anthropic"] | {"content": [*CLAUDE[:3], CLAUDE[4], CLAUDE[3]]}
-    said = answered("anthropic", answer)
+    said = translate_answer("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"])
     assert claude(said.memory_records, message, *results(message)) == answer["content"]
     assert claude(said.memory_records, message | {"content": None}, *results(message)) == [CLAUDE[4], CLAUDE[3]]
@@ -459,7 +464,7 @@ def test_thoughts_that_were_apart_do_not_become_one_row() -> None:
 
 def test_text_that_was_never_said_comes_before_the_calls(said: Translation) -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[0], CLAUDE[3]]}
-    said = answered("anthropic", answer)
+    said = translate_answer("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"]) | {"content": "Made up."}
     turn = claude(said.memory_records, message, *results(message))
     assert turn == [CLAUDE[0], {"type": "text", "text": "Made up."}, CLAUDE[3]]
@@ -469,7 +474,7 @@ def test_text_that_was_never_said_comes_before_the_calls(said: Translation) -> N
 
 def test_a_call_that_is_gone_takes_its_thinking_with_it(said: Translation, message: Any) -> None:
     shorter = message | {"content": "First one.", "tool_calls": message["tool_calls"][:1]}
-    body = asked("anthropic", following(shorter, *results(shorter)), said.memory_records)
+    body = translate_next_request("anthropic", following(shorter, *results(shorter)), said.memory_records)
     assert turn_in("anthropic", body.json()) == CLAUDE[:4]
     without_text = message | {"tool_calls": message["tool_calls"][1:]}
     assert all(
@@ -521,7 +526,7 @@ def test_thinking_that_the_client_echoes_is_not_doubled(said: Translation) -> No
 
 def test_a_client_that_echoes_seals_is_served_from_those() -> None:
     for provider in ("details", "extras"):
-        said = answered(provider, ANSWERS[provider])
+        said = translate_answer(provider, ANSWERS[provider])
         echoed = json.loads(json.dumps(OWN[provider][0]).replace("gAAAdata", "theirs").replace("EpQB+/call=", "theirs"))
         request = following(echoed, *results(echoed))
         assert exchange(provider).memory_keys(request) == ()
@@ -532,19 +537,19 @@ def test_a_client_that_echoes_seals_is_served_from_those() -> None:
 def test_a_seal_that_the_client_brings_for_a_vendor_goes_to_that_vendor() -> None:
     request = following(EXTRAS, *results(EXTRAS))
     assert exchange("gemini").memory_keys(request) == ()
-    calls = turn_in("gemini", asked("gemini", request, {}).json())
+    calls = turn_in("gemini", translate_next_request("gemini", request, {}).json())
     assert [part.get("thoughtSignature") for part in calls] == ["EpQB+/call=", None]
     for other in ("anthropic", "openai-responses"):
-        back = asked(other, request, {})
+        back = translate_next_request(other, request, {})
         assert b"EpQB" not in back.body
         assert "seal-dropped" in codes(back)
 
 
 def test_a_client_that_echoes_plain_thinking_is_served_from_that() -> None:
-    said = answered("bare", ANSWERS["bare"])
+    said = translate_answer("bare", ANSWERS["bare"])
     echoed = BARE | {"reasoning_content": "Need both, of course."}
     request = following(echoed, *results(echoed))
-    assert turn_in("bare", asked("bare", request, said.memory_records).json()) == [echoed]
+    assert turn_in("bare", translate_next_request("bare", request, said.memory_records).json()) == [echoed]
 
 
 # --- ids ----------------------------------------------------------------------------------------------------------------
@@ -553,17 +558,17 @@ def test_a_client_that_echoes_plain_thinking_is_served_from_that() -> None:
 def test_ids_that_were_rewritten_come_back_as_their_own() -> None:
     long = "toolu_" + "x" * 50
     answer = json.loads(json.dumps(ANSWERS["anthropic"]).replace("toolu_01ABCDEFGHIJKL", long))
-    said = answered("anthropic", answer)
+    said = translate_answer("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"])
     assert len(message["tool_calls"][0]["id"]) <= 40
     request = following(message, *results(message))
-    body = asked("anthropic", request, said.memory_records).json()
+    body = translate_next_request("anthropic", request, said.memory_records).json()
     assert turn_in("anthropic", body) == answer["content"]
     assert [block["tool_use_id"] for block in body["messages"][-1]["content"]] == [long, "toolu_02ABCDEFGHIJKL"]
-    elsewhere = asked("anthropic", request, said.memory_records, "another account").json()
+    elsewhere = translate_next_request("anthropic", request, said.memory_records, "another account").json()
     assert elsewhere["messages"][-1]["content"][0]["tool_use_id"] == message["tool_calls"][0]["id"]
     twice = following(message, *results(message), message, *results(message))
-    again = asked("anthropic", twice, said.memory_records).json()
+    again = translate_next_request("anthropic", twice, said.memory_records).json()
     assert again["messages"][:3] == body["messages"]
     turns = [turn_in("anthropic", again, number) for number in (0, 1)]
     assert len({block["id"] for turn in turns for block in turn if block["type"] == "tool_use"}) == 4
@@ -575,27 +580,31 @@ def test_ids_alone_are_worth_keeping() -> None:
     answer = json.loads(
         json.dumps(ANSWERS["anthropic"] | {"content": [CLAUDE[3]]}).replace("toolu_01ABCDEFGHIJKL", long)
     )
-    said = answered("anthropic", answer)
+    said = translate_answer("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"])
     assert (
-        turn_in("anthropic", asked("anthropic", following(message, *results(message)), said.memory_records).json())[0][
-            "id"
-        ]
+        turn_in(
+            "anthropic",
+            translate_next_request("anthropic", following(message, *results(message)), said.memory_records).json(),
+        )[0]["id"]
         == long
     )
 
 
 def test_an_id_that_comes_up_often_must_be_of_the_same_turn() -> None:
     """Some servers count their calls from one in every conversation."""
-    said = answered("extras", ANSWERS["extras"])
+    said = translate_answer("extras", ANSWERS["extras"])
     message = plain(said.json()["choices"][0]["message"])
     other = json.loads(json.dumps(message).replace('{\\"a\\": 2}', '{\\"a\\": 3}'))
     request = following(other, *results(other))
-    back = asked("extras", request, said.memory_records)
+    back = translate_next_request("extras", request, said.memory_records)
     assert "extra_content" not in back.body.decode()
     assert "seal-dropped" in codes(back)
     respelled = json.loads(json.dumps(message).replace('{\\"a\\": 2}', '{\\"a\\":2.0}'))
-    assert b"thought_signature" in asked("extras", following(respelled, *results(message)), said.memory_records).body
+    assert (
+        b"thought_signature"
+        in translate_next_request("extras", following(respelled, *results(message)), said.memory_records).body
+    )
 
 
 @pytest.mark.parametrize(
@@ -618,7 +627,7 @@ def test_an_id_that_comes_up_often_must_be_of_the_same_turn() -> None:
 )
 def test_which_ids_come_up_often(id: str, common: bool) -> None:
     answer = json.loads(json.dumps(ANSWERS["extras"]).replace("call_1", id).replace('"f"', '"get_weather"'))
-    kept = signature_memory.decode_record(answered("extras", answer).memory_records[id])
+    kept = signature_memory.decode_record(translate_answer("extras", answer).memory_records[id])
     assert kept is not None
     assert bool(kept.fingerprint) is common
 
@@ -626,8 +635,8 @@ def test_which_ids_come_up_often(id: str, common: bool) -> None:
 def test_what_another_version_wrote_is_left_alone(said: Translation, message: Any) -> None:
     request = following(message, *results(message))
     for data in (b"\x02" + bytes(said.memory_records["toolu_01ABCDEFGHIJKL"])[1:], b"", b"\x01\xc1", b"\x01\x93"):
-        back = asked("anthropic", request, {"toolu_01ABCDEFGHIJKL": data})
-        assert back.body == asked("anthropic", request, {}).body
+        back = translate_next_request("anthropic", request, {"toolu_01ABCDEFGHIJKL": data})
+        assert back.body == translate_next_request("anthropic", request, {}).body
         assert [loss.what for loss in back.losses if loss.code == "seal-dropped"]
 
 
@@ -637,34 +646,38 @@ def test_what_another_version_wrote_is_left_alone(said: Translation, message: An
 def test_two_turns_with_the_same_id_are_kept_apart() -> None:
     """Servers that count the calls of each conversation give one id to many turns."""
     other = json.loads(json.dumps(EXTRAS).replace("EpQB+/call=", "EpQBother").replace('\\"a\\": 1', '\\"a\\": 9'))
-    first, second = (answered("extras", chat_answer(turn)) for turn in (EXTRAS, other))
+    first, second = (translate_answer("extras", chat_answer(turn)) for turn in (EXTRAS, other))
     kept = {**first.memory_records, **second.memory_records}
     assert by_id(first.memory_records) == by_id(second.memory_records)
     for said, turn in ((first, EXTRAS), (second, other)):
         message = plain(said.json()["choices"][0]["message"])
-        assert turn_in("extras", asked("extras", following(message, *results(message)), kept).json()) == [turn]
+        assert turn_in(
+            "extras", translate_next_request("extras", following(message, *results(message)), kept).json()
+        ) == [turn]
 
 
 def test_every_choice_is_kept_for_itself() -> None:
     second = json.loads(json.dumps(EXTRAS).replace("call_", "other_").replace("EpQB+/call=", "EpQBsecond"))
-    said = answered("extras", chat_answer(EXTRAS, second))
+    said = translate_answer("extras", chat_answer(EXTRAS, second))
     assert set(by_id(said.memory_records)) == {"call_1", "other_1"}
     message = plain(said.json()["choices"][1]["message"])
-    assert turn_in("extras", asked("extras", following(message, *results(message)), said.memory_records).json()) == [
-        second
-    ]
+    assert turn_in(
+        "extras", translate_next_request("extras", following(message, *results(message)), said.memory_records).json()
+    ) == [second]
     content = {"role": "model", "parts": json.loads(json.dumps(GEMINI).replace('"c', '"d'))}
     two = [*ANSWERS["gemini"]["candidates"], {"index": 1, "finishReason": "STOP", "content": content}]
-    kept = answered("gemini", ANSWERS["gemini"] | {"candidates": two}).memory_records
+    kept = translate_answer("gemini", ANSWERS["gemini"] | {"candidates": two}).memory_records
     assert set(by_id(kept)) == {"c1", "d1"}
 
 
 def test_calls_without_ids_are_kept_by_the_ids_they_are_given() -> None:
     parts = json.loads(json.dumps(GEMINI).replace('"id": "c1", ', "").replace('"id": "c2", ', ""))
     answer = ANSWERS["gemini"] | {"candidates": [{"index": 0, "finishReason": "STOP", "content": {"parts": parts}}]}
-    said = answered("gemini", answer)
+    said = translate_answer("gemini", answer)
     message = plain(said.json()["choices"][0]["message"])
-    back = turn_in("gemini", asked("gemini", following(message, *results(message)), said.memory_records).json())
+    back = turn_in(
+        "gemini", translate_next_request("gemini", following(message, *results(message)), said.memory_records).json()
+    )
     assert [part.get("thoughtSignature") for part in back] == [part.get("thoughtSignature") for part in parts]
 
 
@@ -679,17 +692,19 @@ def test_a_freeform_call_is_sealed_like_any_other() -> None:
     message = plain(said.json()["choices"][0]["message"])
     assert message["tool_calls"][0]["custom"]["input"] == "*** x"
     request = {**first, "messages": [*first["messages"], message, *results(message)]}
-    assert turn_in("gemini", asked("gemini", request, said.memory_records).json()) == [call]
+    assert turn_in("gemini", translate_next_request("gemini", request, said.memory_records).json()) == [call]
 
 
 def test_the_body_is_read_once() -> None:
     seen: list[Any] = []
 
-    def counted(body: Any) -> Any:
+    def read_and_count(body: Any) -> Any:
         seen.append(body)
         return CHAT.read_request(body)
 
-    joined = Exchange(replace(CHAT, read_request=counted), PROVIDERS["anthropic"], Options(model="m", has_memory=True))
+    joined = Exchange(
+        replace(CHAT, read_request=read_and_count), PROVIDERS["anthropic"], Options(model="m", has_memory=True)
+    )
     body = json.dumps(following(plain(EXTRAS), *results(EXTRAS))).encode()
     assert tuple(by_id(joined.memory_keys(body))) == ("call_1", "call_2")
     first = joined.translate_request(body)
@@ -712,16 +727,16 @@ def test_a_conversation_goes_away_and_comes_home(home: str, there: str) -> None:
     kept: dict[str, bytes] = {}
     messages: list[Any] = []
     for number, provider in enumerate((home, there)):
-        said = _answered_again(provider, messages, kept, _numbered(ANSWERS[provider], number))
+        said = _answered_again(provider, messages, kept, number_ids(ANSWERS[provider], number))
         kept |= said.memory_records
         message = said.json()["choices"][0]["message"]
         messages += [plain(message), *results(message)]
     request = following(*messages, {"role": "user", "content": "and?"})
     for at, provider in enumerate((home, there)):
-        back = asked(provider, request, kept)
+        back = translate_next_request(provider, request, kept)
         assert _turns(provider, back.json())[at] == _own(provider, at)
         if home != there:
-            alone = asked(provider, request, {id: kept[id] for id in [by_id(kept)[at]]})
+            alone = translate_next_request(provider, request, {id: kept[id] for id in [by_id(kept)[at]]})
             assert alone.body == back.body
         if provider in STRICT:
             assert find_violations(STRICT[provider], back.json(), MODELS[provider]) == []
@@ -729,7 +744,7 @@ def test_a_conversation_goes_away_and_comes_home(home: str, there: str) -> None:
 
 def _own(provider: str, number: int) -> Any:
     own = json.loads(json.dumps({"id": OWN[provider]}))
-    return _numbered(own, number)["id"]
+    return number_ids(own, number)["id"]
 
 
 def _turns(provider: str, body: Any) -> list[Any]:
@@ -755,7 +770,7 @@ SEALS = st.text("abcdefgh+/=", min_size=1, max_size=12)
 WORDS = st.text("abc ü\n", min_size=1, max_size=9).filter(lambda text: not text.isspace())
 
 
-def reasoned(provider: str) -> st.SearchStrategy[Part]:
+def reasoning_parts(provider: str) -> st.SearchStrategy[Part]:
     if provider == "anthropic":
         hidden = st.builds(lambda value: Reasoning(hidden=True, seal=Seal(provider, value)), SEALS)
         return hidden | st.builds(lambda text, value: Reasoning(text, seal=Seal(provider, value)), WORDS, SEALS)
@@ -770,12 +785,12 @@ def turns(provider: str) -> st.SearchStrategy[tuple[Part, ...]]:
     text = st.builds(lambda text, value: Text(text, seal=value), WORDS, seal)
     call = st.builds(lambda a, value: Call("", "f", json.dumps({"a": a}), seal=value), st.integers(-9, 9), seal)
     several = 1 if provider == "gemini" else 2  # a stream of its has no end of a thought but what follows
-    led = st.tuples(st.lists(reasoned(provider), max_size=several), st.lists(text, max_size=1), call)
-    made = st.lists(led, min_size=1, max_size=4).map(_identified)
+    led = st.tuples(st.lists(reasoning_parts(provider), max_size=several), st.lists(text, max_size=1), call)
+    made = st.lists(led, min_size=1, max_size=4).map(set_ids)
     return made.filter(lambda parts: any(getattr(part, "seal", None) for part in parts))
 
 
-def _identified(groups: list[Any]) -> tuple[Part, ...]:
+def set_ids(groups: list[Any]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for number, (thoughts, texts, call) in enumerate(groups):
         for thought in thoughts:
@@ -795,7 +810,7 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
     wire = decode(
         encode(target.write_response(response, Ledger(target.name, target.name), WriteContext(None, 1, "seed")))
     )
-    said = answered(provider, wire)
+    said = translate_answer(provider, wire)
     streamed = exchange(provider)
     streamed.translate_request(FIRST)
     stream = streamed.start_stream()
@@ -803,7 +818,7 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
     stream.close()
     assert stream.memory_records == said.memory_records
     message = plain(said.json()["choices"][0]["message"])
-    back = asked(provider, following(message, *results(message)), said.memory_records).json()
+    back = translate_next_request(provider, following(message, *results(message)), said.memory_records).json()
     again = target.read_request(back)
     mine = [part for turn in again.turns if turn.role == "assistant" for part in turn.parts]
     assert list(map(_comparable, mine)) == list(map(_comparable, parts))
@@ -818,7 +833,7 @@ def _comparable(part: Part) -> Part:
 
 
 def test_a_turn_is_kept_in_few_bytes() -> None:
-    kept = answered("anthropic", ANSWERS["anthropic"]).memory_records["toolu_01ABCDEFGHIJKL"]
+    kept = translate_answer("anthropic", ANSWERS["anthropic"]).memory_records["toolu_01ABCDEFGHIJKL"]
     text = "".join(
         str(value) for block in CLAUDE for key, value in block.items() if key in ("thinking", "signature", "data", "id")
     )

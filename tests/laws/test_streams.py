@@ -85,7 +85,7 @@ def through(source: str, target: str, data: bytes, size: int = 0) -> tuple[bytes
     return out, stream
 
 
-def failed(target: str, out: bytes) -> bool:
+def shows_failure(target: str, out: bytes) -> bool:
     """Does the client see a failure in its own shape?"""
     return any(isinstance(event, ResponseFailed) for event in events_of(target, out))
 
@@ -115,8 +115,8 @@ def test_every_sample_comes_out_in_every_protocol(protocol: str, path: Path, tar
     cut = target == "unified" and any(
         decode_object_or_none(call.arguments) is None for call in calls if call.kind != "custom"
     )
-    assert failed(target, out) == (failed(protocol, data) or cut)
-    assert (stream.failure is not None) == failed(protocol, data)
+    assert shows_failure(target, out) == (shows_failure(protocol, data) or cut)
+    assert (stream.failure is not None) == shows_failure(protocol, data)
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -185,7 +185,7 @@ def test_a_stream_that_is_cut_is_a_failure(source: str, target: str) -> None:
     for at in range(0, int(len(whole) * 0.6), 37):
         out, stream = through(source, target, whole[:at])
         assert stream.failure is not None, at
-        assert failed(target, out), at
+        assert shows_failure(target, out), at
 
 
 @needs_corpus
@@ -197,7 +197,7 @@ def test_recorded_streams_come_out_in_every_protocol(target: str) -> None:
         if data is None or recorded.status >= 400:
             continue
         out, stream = through(recorded.protocol, target, data)
-        if failed(target, out) != (stream.failure is not None):
+        if shows_failure(target, out) != (stream.failure is not None):
             wrong.append(recorded.name)
     assert wrong == []
 
@@ -217,7 +217,7 @@ def test_mutated_streams_never_raise() -> None:
                 data[min(at, len(data) - 1)] = chance.randrange(256)
         target = chance.choice(NAMES)
         out, stream = through(recorded.protocol, target, bytes(data))
-        assert failed(target, out) == (stream.failure is not None), recorded.name
+        assert shows_failure(target, out) == (stream.failure is not None), recorded.name
 
 
 class Scripted:

@@ -105,7 +105,7 @@ def chat(*messages: Any, tools: Sequence[Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "Hi"}, *messages], "tools": [*tools], **more}
 
 
-def called(name: str, id: str = "call_1") -> list[Any]:
+def call_and_result(name: str, id: str = "call_1") -> list[Any]:
     call = {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
     return [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": id, "content": "ok"}]
 
@@ -115,7 +115,7 @@ BODIES = {
     "as many as are declared": (chat(tools=chat_tools(32)), FIRST),
     "one more": (chat(tools=chat_tools(33)), [*FIRST, "search_tools"]),
     "in the history": (
-        chat(*called("tool_50"), *called("tool_40", "call_2"), tools=chat_tools(60)),
+        chat(*call_and_result("tool_50"), *call_and_result("tool_40", "call_2"), tools=chat_tools(60)),
         [*FIRST, "search_tools", "tool_50", "tool_40"],
     ),
     "forced": (
@@ -298,7 +298,7 @@ def test_a_search_declares_what_it_finds(arguments: str) -> None:
 
 def test_never_more_than_the_provider_takes() -> None:
     """What was never called goes first."""
-    history = [message for number in range(40, 100) for message in called(f"tool_{number}", f"call_{number}")]
+    history = [message for number in range(40, 100) for message in call_and_result(f"tool_{number}", f"call_{number}")]
     tools = chat_tools(300)
     exchange, translation = sent(
         chat(*history, tools=tools), "openai-chat", "openai-chat", model="gpt-5.5", direct_tools=60
@@ -315,7 +315,7 @@ def test_never_more_than_the_provider_takes() -> None:
         assert {f"tool_{number}" for number in range(60, 100)} <= {*names}
 
 
-def said(text: str) -> bytes:
+def make_answer(text: str) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode()
 
@@ -329,7 +329,7 @@ def test_tools_in_the_prompt() -> None:
     assert "search_tools" in first
     assert "tool_150" not in first
     asked = '<tool_call>\n{"name": "search_tools", "arguments": {"query": "tool_150"}}\n</tool_call>'
-    rounds = exchange.add_round(said(asked))
+    rounds = exchange.add_round(make_answer(asked))
     assert rounds is not None
     assert rounds.needs_next_round
     body = json.loads(exchange.next_request(rounds, rounds.complete_results(())))

@@ -124,7 +124,7 @@ def events_of(data: bytes, size: int = 0) -> list[Event]:
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 
-def written(events: Iterable[Event], book: Ledger | None = None, context: WriteContext | None = None) -> bytes:
+def write_events(events: Iterable[Event], book: Ledger | None = None, context: WriteContext | None = None) -> bytes:
     writer = CODEC.make_stream_writer(book or ledger(), context or WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
@@ -144,14 +144,14 @@ def body(**more: Any) -> dict[str, Any]:
     return {"model": "claude-opus-4-5", "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}], **more}
 
 
-def asked(*turns: Turn, model: str = "claude-opus-4-5", **fields: Any) -> Request:
+def make_request(*turns: Turn, model: str = "claude-opus-4-5", **fields: Any) -> Request:
     """A request that was read from another wire."""
     settings = fields.pop("settings", Settings(max_tokens=1000))
     turns = turns or (Turn("user", (Text("Hi"),)),)
     return Request(model, turns=turns, settings=settings, origin=ELSEWHERE, **fields)
 
 
-def sent(request: Request) -> tuple[dict[str, Any], list[str]]:
+def write_body(request: Request) -> tuple[dict[str, Any], list[str]]:
     book = ledger()
     return plain(CODEC.write_request(request, book)), codes(book)
 
@@ -176,13 +176,13 @@ def test_a_sample_keeps_the_grammar_however_it_is_cut(path: Path) -> None:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_comes_back_as_it_was(path: Path) -> None:
     data = path.read_bytes()
-    assert frames(written(events_of(data))) == frames(data)
+    assert frames(write_events(events_of(data))) == frames(data)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_written_from_its_meaning_means_the_same(path: Path) -> None:
     meant = strip_origins(fold(events_of(path.read_bytes())))
-    again = events_of(written(unfold(meant)))
+    again = events_of(write_events(unfold(meant)))
     assert faults(again) == []
     if meant.failure is None:
         assert meaning(fold(again)) == meaning(meant)
@@ -193,7 +193,7 @@ def test_a_sample_written_from_its_meaning_means_the_same(path: Path) -> None:
 def test_folding_a_stream_gives_what_reading_the_whole_gives() -> None:
     message = decode((HERE / "samples" / "anthropic" / "message_tool_use.json").read_bytes())
     whole = CODEC.read_response(message)
-    assert strip_origins(fold(events_of(written(unfold(strip_origins(whole)))))) == strip_origins(whole)
+    assert strip_origins(fold(events_of(write_events(unfold(strip_origins(whole)))))) == strip_origins(whole)
     assert whole.choices[0].parts[2].arguments == '{"location":"Paris"}'  # type: ignore[union-attr]
 
 
@@ -224,7 +224,7 @@ def test_recorded_answers_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]
             strip_origins(CODEC.read_response(decode(encode(CODEC.write_response(meant, ledger(), WriteContext())))))
             == meant
         ), name
-        assert strip_origins(fold(events_of(written(unfold(meant))))) == meant, name
+        assert strip_origins(fold(events_of(write_events(unfold(meant))))) == meant, name
 
 
 def test_recorded_streams_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]) -> None:
@@ -239,9 +239,9 @@ def test_recorded_streams_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]
             # Two messages spliced into one another: nobody can tell which of them is meant.
             assert isinstance(events[-1], ResponseFailed)
             continue
-        assert frames(written(events)) == frames(data), name
+        assert frames(write_events(events)) == frames(data), name
         meant = meaning(fold(events))
-        assert strip_origins(fold(events_of(written(unfold(meant))))) == meant, name
+        assert strip_origins(fold(events_of(write_events(unfold(meant))))) == meant, name
 
 
 def test_recorded_errors_are_read(corpus: list[tuple[str, dict[str, Any]]]) -> None:
@@ -369,7 +369,7 @@ def test_a_broken_stream_is_a_failure_and_nothing_follows(name: str) -> None:
     assert isinstance(events[-1], ResponseFailed)
     assert events[-1].failure.code == code
     assert events_of(data + sse(TEXT_0, END)[:10])[-1] == events[-1] or code == "stream_truncated"
-    assert frames(written(events))[-1][0] == "error"
+    assert frames(write_events(events))[-1][0] == "error"
 
 
 @pytest.mark.parametrize("number", ["1e0", "7", "null", "true"])
@@ -394,7 +394,7 @@ def test_repeated_deltas_are_recognised_by_their_bytes_until_another_event_comes
 
 def test_a_frame_that_names_nothing_is_carried() -> None:
     data = sse(START) + b"data: {}\n\n" + sse(STOPPED, END)
-    assert frames(written(events_of(data))) == frames(data)
+    assert frames(write_events(events_of(data))) == frames(data)
 
 
 def test_a_reason_is_end_enough() -> None:
@@ -453,7 +453,7 @@ def test_a_delta_is_looked_at_also_after_others_like_it(name: str) -> None:
     assert [type(event) for event in before[-2:]] == [TextDelta, TextDelta]
     (event,) = reader.feed(sse(node))
     assert type(event) is kind
-    assert kind is ResponseFailed or written([event]).startswith(sse(node))
+    assert kind is ResponseFailed or write_events([event]).startswith(sse(node))
 
 
 def test_unknown_blocks_are_whole_at_their_end() -> None:
@@ -464,7 +464,7 @@ def test_unknown_blocks_are_whole_at_their_end() -> None:
     (part,) = fold(events_of(data)).choices[0].parts
     assert isinstance(part, Opaque)
     assert part.origin.wire == {**block, "input": {"a": 1}}
-    assert frames(written(events_of(data))) == frames(data)
+    assert frames(write_events(events_of(data))) == frames(data)
 
 
 # --- streams: what the writer makes of other protocols' events --------------------------------------------------------
@@ -502,7 +502,7 @@ def blocks_of(data: bytes) -> list[dict[str, Any]]:
     return [{key: value for key, value in block.items() if key != "json" or value} for block in content]
 
 
-def told(*events: Event, finish: str = "stop") -> list[Event]:
+def make_events(*events: Event, finish: str = "stop") -> list[Event]:
     return [ResponseStart("r", "m"), *events, ChoiceEnd(Finish(finish)), UsageUpdate(Usage(9, 2)), ResponseEnd()]  # type: ignore[arg-type]
 
 
@@ -646,14 +646,14 @@ WRITTEN: dict[str, tuple[list[Event], list[dict[str, Any]]]] = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_blocks_come_one_at_a_time(name: str) -> None:
     events, blocks = WRITTEN[name]
-    data = written(told(*events))
+    data = write_events(make_events(*events))
     assert blocks_of(data) == blocks
     assert [event for event, _ in frames(data)][-2:] == ["message_delta", "message_stop"]
     assert faults(events_of(data)) == []
 
 
 def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
-    data = written(told(PartStart(0, ProviderCall("w", "web_search")), PartEnd(0), finish="calls"))
+    data = write_events(make_events(PartStart(0, ProviderCall("w", "web_search")), PartEnd(0), finish="calls"))
     assert frames(data)[-2][1] == {
         "type": "message_delta",
         "delta": {"stop_reason": "tool_use", "stop_sequence": None},
@@ -691,7 +691,9 @@ UNKNOWN_USAGE = dict.fromkeys(("cache_creation", "server_tool_use", "service_tie
 def test_a_translated_message_has_every_member_that_the_schema_requires(usage: Usage | None) -> None:
     response = answer(Text("hi"), usage=usage)
     start: Event = ResponseStart("r", "m", usage=usage)
-    streamed = frames(written([start, PartStart(0, Text("")), PartEnd(0), ChoiceEnd(0, Finish("stop")), ResponseEnd()]))
+    streamed = frames(
+        write_events([start, PartStart(0, Text("")), PartEnd(0), ChoiceEnd(0, Finish("stop")), ResponseEnd()])
+    )
     for message in (plain(CODEC.write_response(response, ledger(), WriteContext())), streamed[0][1]["message"]):
         assert message.keys() >= REQUIRED
         assert message["usage"].keys() >= REQUIRED_USAGE
@@ -719,7 +721,7 @@ def test_text_is_not_held_back() -> None:
 
 def test_a_refusal_is_text_with_its_own_reason() -> None:
     book = ledger()
-    data = written(told(PartStart(0, Refusal("")), TextDelta(0, "No."), PartEnd(0)), book)
+    data = write_events(make_events(PartStart(0, Refusal("")), TextDelta(0, "No."), PartEnd(0)), book)
     assert blocks_of(data) == [{"type": "text", "text": "No."}]
     assert frames(data)[-2][1]["delta"]["stop_reason"] == "refusal"
     assert "refusal-as-text" in codes(book)
@@ -727,17 +729,17 @@ def test_a_refusal_is_text_with_its_own_reason() -> None:
 
 def test_the_prompt_is_estimated_until_it_is_counted() -> None:
     request = CODEC.read_request(body(messages=[{"role": "user", "content": "x" * 4000}]))
-    start = frames(written(told(), context=WriteContext(request)))[0][1]
+    start = frames(write_events(make_events(), context=WriteContext(request)))[0][1]
     assert 1000 < start["message"]["usage"]["input_tokens"] < 1200
-    known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *told()[1:]]
-    usage = frames(written(known, context=WriteContext(request)))[0][1]["message"]["usage"]
+    known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *make_events()[1:]]
+    usage = frames(write_events(known, context=WriteContext(request)))[0][1]["message"]["usage"]
     counts = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 20}
     assert usage == {"input_tokens": 50, **counts, "output_tokens": 0, **UNKNOWN_USAGE}
 
 
 def test_a_failure_is_an_error_event_and_nothing_else() -> None:
     failed = ResponseFailed(Failure("rate", "slow down", 429, "rate_limit_exceeded"))
-    data = written([ResponseStart("r", "m"), PartStart(0, Text("a")), failed])
+    data = write_events([ResponseStart("r", "m"), PartStart(0, Text("a")), failed])
     assert frames(data)[-1] == (
         "error",
         {
@@ -749,12 +751,12 @@ def test_a_failure_is_an_error_event_and_nothing_else() -> None:
             },
         },
     )
-    assert [event for event, _ in frames(written([ResponseStart("r", "m")]))] == ["message_start", "error"]
+    assert [event for event, _ in frames(write_events([ResponseStart("r", "m")]))] == ["message_start", "error"]
 
 
 def test_a_failure_can_follow_frames_that_went_through() -> None:
     events = events_of((HERE / "samples/anthropic/text_then_tool_use.sse").read_bytes())[:4]
-    data = written([*events, ResponseFailed(Failure("upstream", "gone", 502))])
+    data = write_events([*events, ResponseFailed(Failure("upstream", "gone", 502))])
     assert [event for event, _ in frames(data)][-2:] == ["content_block_stop", "error"]
 
 
@@ -762,7 +764,7 @@ def test_events_of_others_are_told_and_own_ones_written() -> None:
     book = ledger()
     foreign = OpaqueEvent("keepalive.odd", Origin("elsewhere", None, {}))
     own = OpaqueEvent("brand_new", Origin(NAME, None, {"type": "brand_new"}))
-    data = written([ResponseStart("r", "m"), foreign, own, *told()[1:]], book)
+    data = write_events([ResponseStart("r", "m"), foreign, own, *make_events()[1:]], book)
     assert [event for event, _ in frames(data)] == ["message_start", "brand_new", "message_delta", "message_stop"]
     assert codes(book) == ["event-dropped"]
 
@@ -1019,7 +1021,9 @@ def test_what_only_this_wire_knows_is_carried() -> None:
     ]
     parts = CODEC.read_request(content(*blocks)).turns[0].parts
     assert [part.kind for part in parts if isinstance(part, Opaque)] == [block["type"] for block in blocks]
-    out, lost = sent(asked(Turn("assistant", (Text("x"), Opaque("odd", Origin("elsewhere", None, {"type": "odd"}))))))
+    out, lost = write_body(
+        make_request(Turn("assistant", (Text("x"), Opaque("odd", Origin("elsewhere", None, {"type": "odd"})))))
+    )
     assert out["messages"][-1] == {"role": "assistant", "content": "x"}
     assert lost == ["opaque-dropped", "turn-added"]
 
@@ -1028,7 +1032,7 @@ def test_what_only_this_wire_knows_is_carried() -> None:
 
 
 def test_an_ordinary_request_of_another_wire() -> None:
-    request = asked(
+    request = make_request(
         Turn("user", (Text("Weather?"),)),
         Turn("assistant", (Text("Let me look."), Call("c1", "w", '{"city":"Paris","n":1.50}'), Call("c2", "w", ""))),
         Turn("user", (Result("c1", (Text("12C"),)), Result("c2", (), True), Text("Go on."))),
@@ -1128,30 +1132,32 @@ def test_parts_of_other_wires(name: str) -> None:
     part, blocks, lost = FOREIGN[name]
     role: Any = "user" if isinstance(part, Media) else "assistant"
     turns = (Turn("user", (Text("Hi"),)), Turn(role, (Text("a"), part, Text("b"))), Turn("user", (Text("Go"),)))
-    out, found = sent(asked(*turns, tools=(F,)))
+    out, found = write_body(make_request(*turns, tools=(F,)))
     texts = [{"type": "text", "text": "a"}, *blocks, {"type": "text", "text": "b"}]
     assert out["messages"][1]["content"] == texts
     assert found == lost
 
 
 def test_a_turn_of_which_nothing_is_left_is_not_sent() -> None:
-    out, _ = sent(asked(Turn("user", (Text("a"),)), assistant(Reasoning("hm")), Turn("user", (Text("b"),), name="Bo")))
+    out, _ = write_body(
+        make_request(Turn("user", (Text("a"),)), assistant(Reasoning("hm")), Turn("user", (Text("b"),), name="Bo"))
+    )
     assert out["messages"] == [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
 
 
 def test_a_history_ends_with_the_user_where_the_model_wants_it() -> None:
     turns = (Turn("user", (Text("a"),)), assistant(Text("b \n")))
-    out, lost = sent(asked(*turns, model="claude-opus-5-5"))
+    out, lost = write_body(make_request(*turns, model="claude-opus-5-5"))
     assert out["messages"][1:] == [{"role": "assistant", "content": "b \n"}, {"role": "user", "content": "Continue."}]
     assert lost == ["turn-added"]
-    out, lost = sent(asked(*turns, model="claude-opus-4-5"))
+    out, lost = write_body(make_request(*turns, model="claude-opus-4-5"))
     assert (out["messages"][1:], lost) == ([{"role": "assistant", "content": "b"}], ["empty-omitted"])
 
 
 def test_a_turn_of_the_model_holds_no_media() -> None:
     image = Media("image", "image/png", "iVBORw0K")
     turns = (Turn("user", (Text("a"),)), assistant(image, Text("b")), Turn("user", (image, Text("c"))))
-    out, lost = sent(asked(*turns))
+    out, lost = write_body(make_request(*turns))
     assert out["messages"][1] == {"role": "assistant", "content": "b"}
     assert out["messages"][2]["content"][0]["type"] == "image"
     assert lost == ["media-dropped"]
@@ -1160,10 +1166,10 @@ def test_a_turn_of_the_model_holds_no_media() -> None:
 def test_no_more_tools_are_strict_than_can_be() -> None:
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     tools = tuple(Tool(f"f{n}", parameters=schema, strict=True, origin=ELSEWHERE) for n in range(21))
-    out, lost = sent(asked(tools=tools))
+    out, lost = write_body(make_request(tools=tools))
     assert not any("strict" in tool for tool in out["tools"])
     assert lost == ["no-counterpart"]
-    assert all(tool["strict"] for tool in sent(asked(tools=tools[:20]))[0]["tools"])
+    assert all(tool["strict"] for tool in write_body(make_request(tools=tools[:20]))[0]["tools"])
 
 
 def test_a_thread_that_goes_on_is_known() -> None:
@@ -1218,7 +1224,7 @@ def test_thinking_is_told_as_the_family_takes_it(
     model: str, thinking: Thinking, wire: Any, effort: Any, lost: list[str]
 ) -> None:
     limit = 8000 if "3-5" in model else 32000
-    out, found = sent(asked(model=model, settings=Settings(max_tokens=limit, thinking=thinking)))
+    out, found = write_body(make_request(model=model, settings=Settings(max_tokens=limit, thinking=thinking)))
     assert out.get("thinking") == wire
     assert out.get("output_config", {}).get("effort") == effort
     assert found == lost
@@ -1227,15 +1233,15 @@ def test_thinking_is_told_as_the_family_takes_it(
 def test_a_budget_gives_way() -> None:
     thinking = Settings(max_tokens=9000, thinking=Thinking("on", budget=2000))
     tools: tuple[Tool, ...] = (Tool("f", parameters={"type": "object"}),)
-    forced, lost = sent(asked(settings=thinking, tools=tools, choice=ToolChoice("required")))
+    forced, lost = write_body(make_request(settings=thinking, tools=tools, choice=ToolChoice("required")))
     assert "thinking" not in forced
     assert (forced["tool_choice"], lost) == ({"type": "any"}, ["thinking-mapped"])
     loop = (Turn("user", (Text("a"),)), assistant(Call("c", "f", "{}")), Turn("user", (Result("c", (Text("r"),)),)))
-    unsigned, lost = sent(asked(*loop, settings=thinking, tools=tools))
+    unsigned, lost = write_body(make_request(*loop, settings=thinking, tools=tools))
     assert ("thinking" in unsigned, lost) == (False, ["thinking-mapped"])
     signed = assistant(Reasoning("hm", seal=Seal(NAME, "s")), Call("c", "f", "{}"))
-    assert "thinking" in sent(asked(loop[0], signed, loop[2], settings=thinking, tools=tools))[0]
-    small, lost = sent(asked(settings=Settings(max_tokens=900, thinking=Thinking("on", budget=2000))))
+    assert "thinking" in write_body(make_request(loop[0], signed, loop[2], settings=thinking, tools=tools))[0]
+    small, lost = write_body(make_request(settings=Settings(max_tokens=900, thinking=Thinking("on", budget=2000))))
     assert ("thinking" in small, lost) == (False, ["thinking-mapped"])
 
 
@@ -1321,7 +1327,7 @@ SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_other_wires(name: str) -> None:
     model, settings, wire, lost = SETTINGS[name]
-    out, found = sent(asked(model=model, settings=settings))
+    out, found = write_body(make_request(model=model, settings=settings))
     assert {key: value for key, value in out.items() if key not in ("model", "messages")} == wire
     assert found == lost
 
@@ -1390,15 +1396,15 @@ CHOICES: dict[str, tuple[str, ToolChoice | None, bool | None, Any, list[str], li
 def test_choices_of_other_wires(name: str) -> None:
     model, choice, parallel, wire, tools, lost = CHOICES[name]
     settings = Settings(max_tokens=9, parallel=parallel)
-    out, found = sent(asked(model=model, tools=(F, G), choice=choice, settings=settings))
+    out, found = write_body(make_request(model=model, tools=(F, G), choice=choice, settings=settings))
     assert out.get("tool_choice") == wire
     assert [tool["name"] for tool in out["tools"]] == tools
     assert found == lost
 
 
 def test_a_choice_without_tools_is_left_out() -> None:
-    assert sent(asked(choice=ToolChoice("auto"), settings=Settings(max_tokens=9, parallel=False)))[1] == []
-    out, lost = sent(asked(choice=ToolChoice("required")))
+    assert write_body(make_request(choice=ToolChoice("auto"), settings=Settings(max_tokens=9, parallel=False)))[1] == []
+    out, lost = write_body(make_request(choice=ToolChoice("required")))
     assert ("tool_choice" in out, lost) == (False, ["choice-weakened"])
 
 
@@ -1472,7 +1478,7 @@ TOOLS: dict[str, tuple[Any, Any, list[str]]] = {
 @pytest.mark.parametrize("name", TOOLS)
 def test_tools_of_other_wires(name: str) -> None:
     tool, wire, lost = TOOLS[name]
-    out, found = sent(asked(tools=(tool,)))
+    out, found = write_body(make_request(tools=(tool,)))
     assert out.get("tools", [None])[0] == wire
     assert [code for code in found if code != "choice-weakened"] == lost
 
@@ -1524,7 +1530,7 @@ def test_server_tools_are_known_by_their_prefix() -> None:
 
 def test_a_turn_that_was_made_for_this_wire_has_no_json_of_its_own() -> None:
     made = Turn("user", (Result("t", (Text("r"),)),), origin=Origin(NAME, None, None, intact=False))
-    wire = CODEC.write_request(asked(made), ledger())
+    wire = CODEC.write_request(make_request(made), ledger())
     assert wire["messages"] == [
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}
     ]
@@ -1563,7 +1569,10 @@ def test_breakpoints_are_set_at_steady_places() -> None:
     tools = (Tool("a", "d" * 5000, {"type": "object"}), Tool("b", "d", {"type": "object"}, defer=True))
     short = (Turn("user", (Text("one"),)),)
     long = (*short, Turn("assistant", (Text("two"),)), Turn("user", (Text("three"),)))
-    grown = [sent(asked(*turns, system=(Text("s"),), tools=tools, model="claude-opus-5-5")) for turns in (short, long)]
+    grown = [
+        write_body(make_request(*turns, system=(Text("s"),), tools=tools, model="claude-opus-5-5"))
+        for turns in (short, long)
+    ]
     for out, lost in grown:
         assert lost == ["breakpoint-added"]
         assert [tool.get("cache_control") for tool in out["tools"]] == [MARK, None]
@@ -1573,18 +1582,18 @@ def test_breakpoints_are_set_at_steady_places() -> None:
 
 
 def test_long_prompts_of_other_wires_are_marked_and_short_ones_are_not() -> None:
-    long = replace_fields(asked(Turn("user", (Text("x" * 5000),))), model="claude-opus-5-5")
-    out, lost = sent(long)
+    long = replace_fields(make_request(Turn("user", (Text("x" * 5000),))), model="claude-opus-5-5")
+    out, lost = write_body(long)
     assert lost == ["breakpoint-added"]
     assert (out["cache_control"], json.dumps(out).count("ephemeral")) == (MARK, 1)
-    assert sent(asked())[1] == []
-    assert sent(replace_fields(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
+    assert write_body(make_request())[1] == []
+    assert write_body(replace_fields(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
     own = CODEC.read_request(body(messages=[{"role": "user", "content": "x" * 5000}]))
     assert "ephemeral" not in json.dumps(plain(CODEC.write_request(replace_fields(own, model="m"), ledger())))
 
 
 def test_servers_of_other_models_may_not_know_a_mark_for_the_whole() -> None:
-    assert sent(replace_fields(asked(Turn("user", (Text("x" * 5000),))), model="deepseek-chat"))[1] == []
+    assert write_body(replace_fields(make_request(Turn("user", (Text("x" * 5000),))), model="deepseek-chat"))[1] == []
 
 
 def test_a_mark_for_the_whole_can_be_put_on_the_last_block() -> None:
@@ -1600,7 +1609,7 @@ def test_a_mark_for_the_whole_can_be_put_on_the_last_block() -> None:
 
 def test_there_are_never_more_than_four_marks() -> None:
     turn = Turn("user", tuple(Text(str(n), cache="") for n in range(6)))
-    out, lost = sent(asked(turn, system=(Text("s", cache="5m"),)))
+    out, lost = write_body(make_request(turn, system=(Text("s", cache="5m"),)))
     assert json.dumps(out).count("ephemeral") == 4
     assert out["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
     assert lost == ["cache-dropped"]

@@ -40,7 +40,7 @@ def send(body: Any, source: str, target: str, **options: Any) -> Translation:
     return sent
 
 
-def declared(body: Any) -> list[str]:
+def declared_names(body: Any) -> list[str]:
     """The names of the functions in a request of any protocol."""
     found = []
     for tool in body.get("tools", ()):
@@ -86,7 +86,7 @@ LOST_TOOLS: dict[str, tuple[Any, Any]] = {
 def test_a_forced_choice_of_a_tool_that_is_not_sent_is_left_to_the_model(name: str, target: str) -> None:
     tool, choice = LOST_TOOLS[name]
     sent = send(responses_request([function("f"), tool], tool_choice=choice), "openai-responses", target)
-    assert chosen(sent.json()) <= set(declared(sent.json()))
+    assert chosen(sent.json()) <= set(declared_names(sent.json()))
     assert mode(sent.json()) in ("auto", "None")
     assert "choice-weakened" in {loss.code for loss in sent.losses}
 
@@ -100,7 +100,7 @@ def test_allowed_tools_name_only_those_that_are_sent(name: str, target: str, req
     subset = {"type": "allowed_tools", "mode": "required" if required else "auto", "tools": allowed}
     sent = send(responses_request([function("f"), function("h"), tool], tool_choice=subset), "openai-responses", target)
     assert chosen(sent.json()) <= {"f"}
-    assert "h" not in declared(sent.json()) or chosen(sent.json()) == {"f"}
+    assert "h" not in declared_names(sent.json()) or chosen(sent.json()) == {"f"}
     # Where no allowed tool is sent, no other may be called.
     subset = {**subset, "tools": [choice]}
     sent = send(responses_request([function("f"), tool], tool_choice=subset), "openai-responses", target)
@@ -114,7 +114,7 @@ def test_a_forced_choice_without_any_tool(forced: Any, target: str) -> None:
     tools = [{"type": "gizmo_20991231", "name": "gizmo"}]
     body = {"model": "m", "max_tokens": 99, "messages": [USER], "tools": tools, "tool_choice": forced}
     sent = send(body, "anthropic", target)
-    assert not declared(sent.json())
+    assert not declared_names(sent.json())
     assert mode(sent.json()) in ("None", "auto")
 
 
@@ -138,7 +138,7 @@ def test_a_choice_of_a_tool_that_a_policy_drops(protocol: str) -> None:
         options = Options(policy=(Rule(tool=("f",), drop=True),), model=model)
         exchange = Exchange(find_codec(protocol), find_codec(target), options)
         body = exchange.translate_request({"model": "m", **bodies[protocol]}).json()
-        assert declared(body) == ["g"]
+        assert declared_names(body) == ["g"]
         assert chosen(body) <= {"g"}
         assert find_violations(target, body, model) == []
 
@@ -165,7 +165,7 @@ CHOICES = st.one_of(
 @given(st.lists(KINDS, max_size=4, unique_by=repr), CHOICES, st.sampled_from(["openai-chat", "anthropic", "gemini"]))
 def test_no_choice_ever_names_a_tool_that_is_not_sent(tools: list[Any], choice: Any, target: str) -> None:
     sent = send(responses_request(tools, tool_choice=choice), "openai-responses", target).json()
-    assert chosen(sent) <= set(declared(sent))
+    assert chosen(sent) <= set(declared_names(sent))
 
 
 # --- deferred tools ---------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ SEARCH = {"type": "tool_search"}
 def test_deferred_tools_are_loaded_when_their_search_was_left_out(target: str) -> None:
     tools = [SEARCH, function("f"), function("g", defer_loading=True), function("h", defer_loading=True)]
     sent = send(responses_request(tools), "openai-responses", target)
-    assert declared(sent.json()) == ["f", "g", "h"]
+    assert declared_names(sent.json()) == ["f", "g", "h"]
     assert "defer_loading" not in sent.body.decode()
     assert {"/tools/2", "/tools/3"} <= {loss.path for loss in sent.losses}
 
@@ -194,7 +194,7 @@ def test_the_same_for_clients_of_anthropic(target: str) -> None:
     tools = [ANTHROPIC_SEARCH, anthropic_tool("f"), anthropic_tool("g", defer_loading=True)]
     body = {"model": "m", "max_tokens": 99, "messages": [USER], "tools": tools}
     sent = send(body, "anthropic", target)
-    assert declared(sent.json()) == ["f", "g"]
+    assert declared_names(sent.json()) == ["f", "g"]
     assert "defer_loading" not in sent.body.decode()
 
 
@@ -241,7 +241,7 @@ def test_the_first_tools_are_sent_and_the_others_reported(target: str) -> None:
     limit = LIMITS[target] or 0
     for count in (limit - 1, limit, limit + 1, limit + 172):
         sent = send(many(count), "anthropic", target)
-        assert declared(sent.json()) == [f"t{number}" for number in range(min(count, limit))]
+        assert declared_names(sent.json()) == [f"t{number}" for number in range(min(count, limit))]
         dropped = [loss for loss in sent.losses if loss.code == "tool-dropped"]
         assert [loss.path for loss in dropped] == [f"/tools/{number}" for number in range(limit, count)]
         assert all(str(limit) in loss.why and "policy" in loss.why for loss in dropped)
@@ -249,14 +249,14 @@ def test_the_first_tools_are_sent_and_the_others_reported(target: str) -> None:
 
 def test_a_tool_that_the_choice_names_is_among_those_that_are_sent() -> None:
     sent = send(many(300, tool_choice={"type": "tool", "name": "t250"}), "anthropic", "openai-chat").json()
-    assert declared(sent) == [*(f"t{number}" for number in range(127)), "t250"]
+    assert declared_names(sent) == [*(f"t{number}" for number in range(127)), "t250"]
     assert chosen(sent) == {"t250"}
 
 
 def test_deferred_tools_give_way_first() -> None:
     body = many(0)
     body["tools"] = [anthropic_tool(f"t{number}", defer_loading=number < 200) for number in range(300)]
-    names = declared(send(body, "anthropic", "openai-chat").json())
+    names = declared_names(send(body, "anthropic", "openai-chat").json())
     assert len(names) == 128
     assert set(names) > {f"t{number}" for number in range(200, 300)}
 
@@ -269,7 +269,7 @@ def test_strictly_it_is_refused() -> None:
 @pytest.mark.parametrize("model", ["qwen3-coder", "deepseek-v4", "gpt-oss-120b", "llama-4"])
 def test_other_servers_get_all_tools(model: str) -> None:
     sent = translate(many(300), "request", source="anthropic", target="openai-chat", model=model)
-    assert len(declared(sent.json())) == 300
+    assert len(declared_names(sent.json())) == 300
 
 
 def test_the_limit_holds_within_chat_too() -> None:
@@ -310,8 +310,8 @@ def test_a_summary_of_calls_declares_what_was_called_and_forbids_calls(model: st
     assert find_violations("anthropic", out) == []
     blocks = [block for turn in out["messages"] if isinstance(turn["content"], list) for block in turn["content"]]
     called = [block["name"] for block in blocks if block["type"] == "tool_use"]
-    assert declared(out) == list(dict.fromkeys(called))
-    assert len(declared(out)) == 3
+    assert declared_names(out) == list(dict.fromkeys(called))
+    assert len(declared_names(out)) == 3
     assert out["tool_choice"] == {"type": "none"}
     assert "tools-added" in {loss.code for loss in sent.losses}
 
@@ -320,20 +320,20 @@ def test_codex_and_gemini_too() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c1", "output": "done"}
     body: Any = {"model": "m", "input": [USER, call, result, {"role": "user", "content": "Summarise."}]}
-    assert declared(send(body, "openai-responses", "anthropic").json()) == ["read"]
+    assert declared_names(send(body, "openai-responses", "anthropic").json()) == ["read"]
     contents = [
         {"role": "user", "parts": [{"text": "Hello."}]},
         {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": "done"}}}]},
     ]
-    assert declared(send({"contents": contents}, "gemini", "anthropic").json()) == ["read"]
+    assert declared_names(send({"contents": contents}, "gemini", "anthropic").json()) == ["read"]
 
 
 def test_tools_that_are_there_stay_as_they_are() -> None:
     tool = {"type": "function", "function": {"name": "other", "parameters": OBJECT}}
     body = {"model": "m", "messages": chat_history("read"), "tools": [tool]}
     out = send(body, "openai-chat", "anthropic").json()
-    assert declared(out) == ["other"]
+    assert declared_names(out) == ["other"]
     assert "tool_choice" not in out
 
 

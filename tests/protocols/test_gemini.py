@@ -73,7 +73,7 @@ def events_of(data: bytes, size: int = 0) -> list[Event]:
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 
-def written(events: Any, book: Ledger | None = None) -> bytes:
+def write_events(events: Any, book: Ledger | None = None) -> bytes:
     writer = CODEC.make_stream_writer(book or ledger(), WriteContext())
     return b"".join(writer.write(event) for event in events) + writer.close()
 
@@ -101,7 +101,7 @@ def read(body: Any) -> Request:
     return CODEC.read_request(decode(json.dumps(body)))
 
 
-def recorded(kind: str) -> list[Recorded]:
+def read_recordings(kind: str) -> list[Recorded]:
     found = [one for one in corpus() if one.protocol == "gemini"]
     if kind == "request":
         return [one for one in found if one.request is not None]
@@ -112,27 +112,27 @@ def recorded(kind: str) -> list[Recorded]:
     return [one for one in found if one.bytes is not None]
 
 
-def settled(value: Any) -> Any:
+def normalize_meaning(value: Any) -> Any:
     """What counts as the same meaning: no arguments and empty ones; an answer's words for one kind of ending."""
     if isinstance(value, tuple):
-        return tuple(map(settled, value))
+        return tuple(map(normalize_meaning, value))
     if isinstance(value, Call):
         return replace(value, arguments=value.arguments or "{}")
     if isinstance(value, Turn):
-        return replace(value, parts=settled(value.parts) or (Text(""),))
+        return replace(value, parts=normalize_meaning(value.parts) or (Text(""),))
     if isinstance(value, Choice):
-        return replace(value, parts=settled(value.parts))
+        return replace(value, parts=normalize_meaning(value.parts))
     if isinstance(value, Request):
-        return replace(value, turns=settled(value.turns), model="", has_provider_history=False)
+        return replace(value, turns=normalize_meaning(value.turns), model="", has_provider_history=False)
     if isinstance(value, Response):
-        return replace(value, choices=settled(value.choices), usage=settled(value.usage))
+        return replace(value, choices=normalize_meaning(value.choices), usage=normalize_meaning(value.usage))
     if isinstance(value, Usage) and value.total is None:
         return replace(value, total=value.input + value.output)
     return value
 
 
 def meaning(value: Any) -> Any:
-    return settled(strip_origins(value))
+    return normalize_meaning(strip_origins(value))
 
 
 # --- requests: laws -------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_sdk_request_is_read_in_both_spellings() -> None:
 @needs_corpus
 def test_recorded_requests_come_back_as_they_were() -> None:
     refused = []
-    for one in recorded("request"):
+    for one in read_recordings("request"):
         body = decode(json.dumps(one.request))
         try:
             assert CODEC.write_request(CODEC.read_request(body), ledger("gemini")) is body
@@ -188,7 +188,7 @@ def test_recorded_requests_come_back_as_they_were() -> None:
 @needs_corpus
 def test_recorded_requests_survive_node_by_node() -> None:
     """Law 1 below the whole: a request that lost only its own verbatim form is the same JSON."""
-    for one in recorded("request"):
+    for one in read_recordings("request"):
         if one.status >= 400:
             continue
         request = read(one.request)
@@ -197,17 +197,17 @@ def test_recorded_requests_survive_node_by_node() -> None:
         if isinstance(wanted.get("tools"), dict):
             wanted["tools"] = [wanted["tools"]]
         if "tools" in body:
-            body["tools"], wanted["tools"] = _unboxed(body["tools"]), _unboxed(wanted["tools"])
+            body["tools"], wanted["tools"] = sort_declarations(body["tools"]), sort_declarations(wanted["tools"])
         wanted = {key: value for key, value in wanted.items() if value not in (None, [])}
         body.pop("model", None), wanted.pop("model", None)
         assert _without_placeholders(body) == _without_placeholders(_camel_settings(wanted, body)), one.name
 
 
-def _unboxed(tools: Any) -> list[Any]:
-    return sorted(json.dumps(tool, sort_keys=True) for box in tools for tool in _declared(box))
+def sort_declarations(tools: Any) -> list[Any]:
+    return sorted(json.dumps(tool, sort_keys=True) for box in tools for tool in list_declarations(box))
 
 
-def _declared(box: Any) -> list[Any]:
+def list_declarations(box: Any) -> list[Any]:
     for key in ("functionDeclarations", "function_declarations"):
         if key in box:
             return list(box[key])
@@ -237,7 +237,7 @@ def _key(name: str) -> str:
 
 @needs_corpus
 def test_recorded_requests_mean_the_same_when_written_from_their_meaning() -> None:
-    for one in recorded("request"):
+    for one in read_recordings("request"):
         if one.status >= 400:
             continue
         request = replace(strip_origins(read(one.request)), model=one.model)
@@ -248,13 +248,13 @@ def test_recorded_requests_mean_the_same_when_written_from_their_meaning() -> No
             wanted, again = (replace(each, settings=Settings()) for each in (wanted, again))
         if "signature-added" in codes(book):
             placed = Seal("gemini", "skip_thought_signature_validator")
-            again = _unsealed(again, placed)
+            again = remove_seal(again, placed)
         if "id-rewritten" in codes(book):
             wanted, again = _without_ids(wanted), _without_ids(again)
         assert meaning(again) == wanted, one.name
 
 
-def _unsealed(request: Request, placed: Seal) -> Request:
+def remove_seal(request: Request, placed: Seal) -> Request:
     turns = [
         replace(
             turn,
@@ -278,7 +278,7 @@ def _without_ids(request: Request) -> Request:
 
 @needs_corpus
 def test_recorded_answers_come_back_and_mean_the_same_when_written_from_their_meaning() -> None:
-    for one in recorded("response"):
+    for one in read_recordings("response"):
         body = decode(json.dumps(one.response))
         response = CODEC.read_response(body)
         assert CODEC.write_response(response, ledger("gemini"), WriteContext()) is body
@@ -301,23 +301,23 @@ def test_streams_keep_the_grammar_however_they_are_cut(path: Path) -> None:
 
 @needs_corpus
 def test_recorded_streams_keep_the_grammar_come_back_and_mean_the_same() -> None:
-    for one in recorded("stream"):
+    for one in read_recordings("stream"):
         data = one.bytes or b""
         events = events_of(data)
         checker = StreamChecker()
         assert [fault for event in events if (fault := checker.check_event(event))] == [], one.name
         seen = [event.frame.json for event in events if event.frame is not None and not event.frame.silent]
         unique = [json for number, json in enumerate(seen) if number == 0 or json is not seen[number - 1]]
-        assert frames(written(events)) == plain(unique), one.name
+        assert frames(write_events(events)) == plain(unique), one.name
         if isinstance(events[-1], ResponseFailed):
             continue
         folded = fold(events)
-        again = fold(events_of(written(unfold(strip_origins(folded)))))
+        again = fold(events_of(write_events(unfold(strip_origins(folded)))))
         assert again.usage is not None or folded.usage is None
-        assert _joined(meaning(again)) == _joined(meaning(folded)), one.name
+        assert join_seals(meaning(again)) == join_seals(meaning(folded)), one.name
 
 
-def _joined(response: Response) -> Any:
+def join_seals(response: Response) -> Any:
     """A seal comes behind the text that it was on, as a part of its own: the stream's own habit."""
     choices = []
     for choice in response.choices:
@@ -363,13 +363,13 @@ def test_an_answer_is_read_with_signatures_thoughts_and_finer_counts_in_their_or
 @needs_corpus
 def test_a_stream_folds_to_what_the_whole_answer_would_say() -> None:
     """Every recorded whole answer, sent as one chunk, folds to itself."""
-    for one in recorded("response"):
+    for one in read_recordings("response"):
         body = decode(json.dumps(one.response))
         whole = CODEC.read_response(body)
         folded = fold(events_of(b"data: " + encode(body) + b"\r\n\r\n"))
         assert folded.failure is None or whole.failure is not None
         if whole.failure is None and not any(isinstance(part, ProviderCall) for part in whole.choices[0].parts):
-            assert _joined(strip_origins(folded)) == _joined(strip_origins(whole)), one.name
+            assert join_seals(strip_origins(folded)) == join_seals(strip_origins(whole)), one.name
 
 
 # --- streams: what each sample means --------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ def test_a_stream_of_our_own_comes_back_frame_by_frame(path: Path) -> None:
                 }
             }
         )
-    assert frames(written(events_of(data))) == given
+    assert frames(write_events(events_of(data))) == given
 
 
 def test_bytes_that_are_no_stream_are_failures() -> None:
@@ -585,7 +585,7 @@ def test_citations_reach_the_text_and_the_search_is_told() -> None:
         ProviderResult(response.choices[0].parts[1].id, "web_search", (source,)),
     )
     for out in (
-        frames(written(unfold(response)))[-1],
+        frames(write_events(unfold(response)))[-1],
         plain(CODEC.write_response(response, ledger(), WriteContext())),
     ):
         assert out["candidates"][0]["groundingMetadata"] == last["candidates"][0]["groundingMetadata"]
@@ -612,7 +612,7 @@ def test_a_stream_is_written_as_bare_frames_and_ends_with_parts_a_reason_and_the
         ),
         usage=Usage(10, 7, cache_read=4, reasoning=2),
     )
-    out = written(unfold(response))
+    out = write_events(unfold(response))
     assert b'"args":{"a": 1.50}' in out
     parts = [part for frame in frames(out) for part in frame["candidates"][0]["content"]["parts"]]
     assert parts == [
@@ -653,7 +653,7 @@ def test_interleaved_parts_are_put_in_line() -> None:
         ChoiceEnd(Finish("stop")),
         ResponseEnd(),
     ]
-    parts = [p for frame in frames(written(events)) for p in frame["candidates"][0]["content"]["parts"]]
+    parts = [p for frame in frames(write_events(events)) for p in frame["candidates"][0]["content"]["parts"]]
     call = {"functionCall": {"id": "c", "name": "f", "args": {}}}
     assert parts == [{"text": "one "}, {"text": "two"}, call, {"text": "three"}, {"text": ""}]
 
@@ -662,7 +662,7 @@ def test_a_call_that_was_cut_is_not_sent_as_a_call() -> None:
     response = Response(choices=(Choice(0, (Call("c", "f", '{"a": ', incomplete=True),), Finish("calls")),))
     streamed, whole = ledger(), ledger()
     outs = (
-        frames(written(unfold(response), streamed))[-1],
+        frames(write_events(unfold(response), streamed))[-1],
         plain(CODEC.write_response(response, whole, WriteContext())),
     )
     for book, out in zip((streamed, whole), outs, strict=True):
@@ -673,7 +673,7 @@ def test_a_call_that_was_cut_is_not_sent_as_a_call() -> None:
 
 def test_a_failure_ends_the_stream_as_an_error() -> None:
     failure = Failure("rate", "slow down", 429, retry_after=24.0)
-    assert frames(written([ResponseStart(), ResponseFailed(failure)]))[-1] == {
+    assert frames(write_events([ResponseStart(), ResponseFailed(failure)]))[-1] == {
         "error": {
             "code": 429,
             "message": "slow down",
@@ -681,21 +681,21 @@ def test_a_failure_ends_the_stream_as_an_error() -> None:
             "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "24s"}],
         }
     }
-    assert frames(written([ResponseStart()]))[-1]["error"]["code"] == 502
+    assert frames(write_events([ResponseStart()]))[-1]["error"]["code"] == 502
 
 
 def test_an_end_without_its_frame_is_told_all_the_same() -> None:
     """Something on the way changed a call, so that its frame, which held the finishReason too, is gone."""
     events = events_of((SAMPLES / "gemini" / "function_call_single_chunk.sse").read_bytes())
     bare = [event if event.frame is None or event.frame.silent else replace(event, frame=None) for event in events]
-    out = frames(written(bare))
+    out = frames(write_events(bare))
     assert out[0]["candidates"][0]["content"]["parts"][0]["functionCall"]["name"] == "get_weather"
     assert out[-1]["candidates"][0]["finishReason"] == "STOP"
     assert out[-1]["usageMetadata"]["thoughtsTokenCount"] == 60
 
 
 def test_no_sentinel_reaches_a_client() -> None:
-    out = written(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes()))
+    out = write_events(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes()))
     assert b"DONE" not in out
     assert isinstance(
         events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes())[-2].frame, SourceFrame

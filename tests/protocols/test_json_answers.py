@@ -17,45 +17,45 @@ from toolwire_conformance.peers import find_violations
 STRING = {"type": "string"}
 
 
-def closed(**properties: Any) -> dict[str, Any]:
+def make_closed_object(**properties: Any) -> dict[str, Any]:
     names = list(properties)
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
 
 ENFORCED: dict[str, Any] = {
-    "many items": closed(a={"type": "array", "items": STRING, "minItems": 2}),
-    "bounds": closed(a={"type": "integer", "minimum": 1, "maximum": 9, "multipleOf": 2}),
-    "lengths": closed(a={"type": "string", "minLength": 2, "maxLength": 5, "pattern": "^(?=a)"}),
-    "unique items": closed(a={"type": "array", "items": STRING, "uniqueItems": True, "maxItems": 3}),
-    "one of": closed(a={"oneOf": [STRING, {"type": "number"}]}),
-    "all of one reference": {**closed(a={"allOf": [{"$ref": "#/$defs/A"}]}), "$defs": {"A": STRING}},
+    "many items": make_closed_object(a={"type": "array", "items": STRING, "minItems": 2}),
+    "bounds": make_closed_object(a={"type": "integer", "minimum": 1, "maximum": 9, "multipleOf": 2}),
+    "lengths": make_closed_object(a={"type": "string", "minLength": 2, "maxLength": 5, "pattern": "^(?=a)"}),
+    "unique items": make_closed_object(a={"type": "array", "items": STRING, "uniqueItems": True, "maxItems": 3}),
+    "one of": make_closed_object(a={"oneOf": [STRING, {"type": "number"}]}),
+    "all of one reference": {**make_closed_object(a={"allOf": [{"$ref": "#/$defs/A"}]}), "$defs": {"A": STRING}},
     "nothing said about other keys": {"type": "object", "properties": {"a": STRING}},
-    "invalid keywords": {**closed(a={**STRING, "title": None, "pattern": 5}), "required": ["a", "a"]},
-    "an anchor": {**closed(a={"$ref": "#it"}), "$defs": {"I": {**STRING, "$anchor": "it"}}},
+    "invalid keywords": {**make_closed_object(a={**STRING, "title": None, "pattern": 5}), "required": ["a", "a"]},
+    "an anchor": {**make_closed_object(a={"$ref": "#it"}), "$defs": {"I": {**STRING, "$anchor": "it"}}},
 }
 INSTRUCTED: dict[str, Any] = {
-    "dict[str, int]": closed(a={"type": "object", "additionalProperties": {"type": "integer"}}),
+    "dict[str, int]": make_closed_object(a={"type": "object", "additionalProperties": {"type": "integer"}}),
     "dict[str, int] alone": {"type": "object", "additionalProperties": {"type": "integer"}},
-    "dict": closed(a={"type": "object"}),
-    "Any": closed(a={}),
-    "true": closed(a=True),
+    "dict": make_closed_object(a={"type": "object"}),
+    "Any": make_closed_object(a={}),
+    "true": make_closed_object(a=True),
     "recursion": {
-        **closed(tree={"$ref": "#/$defs/Tree"}),
-        "$defs": {"Tree": closed(children={"type": "array", "items": {"$ref": "#/$defs/Tree"}})},
+        **make_closed_object(tree={"$ref": "#/$defs/Tree"}),
+        "$defs": {"Tree": make_closed_object(children={"type": "array", "items": {"$ref": "#/$defs/Tree"}})},
     },
-    "a list without items": closed(a={"type": "array"}),
-    "a tuple": closed(a={"type": "array", "prefixItems": [STRING, STRING]}),
-    "pattern properties": closed(a={"type": "object", "patternProperties": {"^a": STRING}}),
-    "all of a reference": {**closed(a={"allOf": [{"$ref": "#/$defs/A"}, STRING]}), "$defs": {"A": STRING}},
+    "a list without items": make_closed_object(a={"type": "array"}),
+    "a tuple": make_closed_object(a={"type": "array", "prefixItems": [STRING, STRING]}),
+    "pattern properties": make_closed_object(a={"type": "object", "patternProperties": {"^a": STRING}}),
+    "all of a reference": {**make_closed_object(a={"allOf": [{"$ref": "#/$defs/A"}, STRING]}), "$defs": {"A": STRING}},
     "too many optional properties": {
         "type": "object",
         "properties": {f"p{number}": STRING for number in range(25)},
         "additionalProperties": False,
     },
-    "too many unions": closed(**{f"p{number}": {"type": ["string", "null"]} for number in range(17)}),
-    "a reference to nowhere": closed(a={"$ref": "#/$defs/A"}),
-    "a reference to another file": closed(a={"$ref": "https://example.com/a.json"}),
-    "values that are objects": closed(a={"enum": [{"k": 1}, [1]]}),
+    "too many unions": make_closed_object(**{f"p{number}": {"type": ["string", "null"]} for number in range(17)}),
+    "a reference to nowhere": make_closed_object(a={"$ref": "#/$defs/A"}),
+    "a reference to another file": make_closed_object(a={"$ref": "https://example.com/a.json"}),
+    "values that are objects": make_closed_object(a={"enum": [{"k": 1}, [1]]}),
 }
 
 
@@ -120,7 +120,10 @@ SCHEMAS = st.recursive(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.builds(lambda node: closed(a=node), SCHEMAS), st.sampled_from(["claude-opus-5", "claude-3-7-sonnet-latest"]))
+@given(
+    st.builds(lambda node: make_closed_object(a=node), SCHEMAS),
+    st.sampled_from(["claude-opus-5", "claude-3-7-sonnet-latest"]),
+)
 def test_a_wanted_schema_never_vanishes(schema: Any, model: str) -> None:
     sent = ask_schema(schema, model)
     body = sent.json()

@@ -131,7 +131,7 @@ def read_frames(data: bytes) -> list[Body]:
     return [json.loads(frame.data) for frame in found if frame.data != b"[DONE]"]
 
 
-def expected(client: str, provider: str, tokens: list[Any]) -> Any:
+def expected_logprobs(client: str, provider: str, tokens: list[Any]) -> Any:
     """What the client gets of these tokens. Gemini has no bytes; Responses must have them."""
     if client == "gemini":
         return gemini_result(tokens)
@@ -167,7 +167,7 @@ def deltas(protocol: str, data: bytes) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(("client", "provider"), CROSS_PAIRS)
 def test_a_whole_answer_carries_them(client: str, provider: str) -> None:
     translated = Exchange(find_codec(client), find_codec(provider)).translate_response(answer(provider, TOKENS, TEXT))
-    assert logprobs_of_answer(client, translated.json()) == expected(client, provider, TOKENS)
+    assert logprobs_of_answer(client, translated.json()) == expected_logprobs(client, provider, TOKENS)
     assert not [loss for loss in translated.losses if "log" in loss.path or "log prob" in loss.what]
 
 
@@ -175,14 +175,14 @@ def test_a_whole_answer_carries_them(client: str, provider: str) -> None:
 @pytest.mark.parametrize(("client", "provider"), CROSS_PAIRS)
 def test_a_stream_carries_them_with_their_text(client: str, provider: str, size: int) -> None:
     out, losses = play(client, provider, write_stream(provider, frames(provider)), size)
-    assert deltas(client, out) == [(row[0], expected(client, provider, [row])) for row in TOKENS]
+    assert deltas(client, out) == [(row[0], expected_logprobs(client, provider, [row])) for row in TOKENS]
     assert not [loss for loss in losses if "log" in loss.path or "log prob" in loss.what]
 
 
 @pytest.mark.parametrize("provider", ["openai-chat", "gemini"])
 def test_a_responses_stream_says_them_again_at_the_end(provider: str) -> None:
     out, _ = play("openai-responses", provider, write_stream(provider, frames(provider)))
-    whole = expected("openai-responses", provider, TOKENS)
+    whole = expected_logprobs("openai-responses", provider, TOKENS)
     last = {body["type"]: body for body in read_frames(out)}
     assert last["response.output_text.done"]["logprobs"] == whole
     assert last["response.content_part.done"]["part"]["logprobs"] == whole

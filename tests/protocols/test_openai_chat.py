@@ -129,15 +129,15 @@ def call(index: int | None = None, id: str | None = None, name: str | None = Non
     return {"tool_calls": [{**head, "function": function}]}
 
 
-def blurred(value: Any) -> Any:
+def normalize_meaning(value: Any) -> Any:
     """What a rewriting may lawfully settle: no arguments are `{}`, a missing id is made, calls end with `calls`."""
     if isinstance(value, Request):
-        turns = tuple(replace(turn, parts=tuple(map(blurred, turn.parts))) for turn in value.turns)
+        turns = tuple(replace(turn, parts=tuple(map(normalize_meaning, turn.parts))) for turn in value.turns)
         return replace(value, turns=turns)
     if isinstance(value, Response):
-        return replace(value, id="", choices=tuple(map(blurred, value.choices)))
+        return replace(value, id="", choices=tuple(map(normalize_meaning, value.choices)))
     if isinstance(value, Choice):
-        parts = tuple(map(blurred, value.parts))
+        parts = tuple(map(normalize_meaning, value.parts))
         kind = value.finish.kind if value.finish else "stop"
         if kind == "stop" and any(isinstance(part, Call) for part in parts):
             kind = "calls"
@@ -244,7 +244,7 @@ UNREADABLE = {"0236": "/messages/1/content/0: `type` is missing"}
 """Recorded requests that the service itself refused."""
 
 
-def _said(body: dict[str, Any]) -> dict[str, Any]:
+def drop_nulls(body: dict[str, Any]) -> dict[str, Any]:
     """Null is absence."""
     return {key: value for key, value in body.items() if value is not None}
 
@@ -262,11 +262,11 @@ def test_recorded_requests(corpus: list[tuple[str, dict[str, Any]]]) -> None:
         request = CODEC.read_request(body)
         assert CODEC.write_request(request, ledger()) is body, name
         touched = CODEC.write_request(replace_fields(request), ledger())
-        assert _said(touched) == _said({"model": "", **body}), name
+        assert drop_nulls(touched) == drop_nulls({"model": "", **body}), name
         meant = strip_origins(request)
         said = CODEC.write_request(meant, book := Ledger(NAME, NAME))
         again = strip_origins(CODEC.read_request(json_values.decode(json_values.encode(said))))
-        assert blurred(again) == blurred(meant) or book.losses, name
+        assert normalize_meaning(again) == normalize_meaning(meant) or book.losses, name
         seen += 1
     assert seen > 200
 
@@ -285,14 +285,14 @@ def test_recorded_answers(corpus: list[tuple[str, dict[str, Any]]]) -> None:
         meant = strip_origins(response)
         said = CODEC.write_response(meant, ledger(), WriteContext())
         again = strip_origins(CODEC.read_response(json_values.decode(json_values.encode(said))))
-        assert blurred(again) == blurred(meant), name
+        assert normalize_meaning(again) == normalize_meaning(meant), name
         streamed = strip_origins(fold(lawful(read_all(write_all(unfold(meant))))))
-        assert blurred(streamed) == blurred(meant), name
+        assert normalize_meaning(streamed) == normalize_meaning(meant), name
         seen += 1
     assert seen > 140
 
 
-def indexed(found: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+def set_indexes(found: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
     """The one thing that is mended in recorded streams: a call without an index gets one."""
     for _, body in found:
         for choice in body["choices"] if body else ():
@@ -318,10 +318,10 @@ def test_recorded_streams(corpus: list[tuple[str, dict[str, Any]]]) -> None:
             assert (last.failure.status, last.failure.code) == (400, RECORDED_FAILURES[name])
             continue
         assert isinstance(last, ResponseEnd), name
-        assert frames(write_all(events)) == indexed(frames(data)), name
+        assert frames(write_all(events)) == set_indexes(frames(data)), name
         meant = strip_origins(fold(events))
         again = strip_origins(fold(lawful(read_all(write_all(unfold(meant))))))
-        assert blurred(again) == blurred(meant), name
+        assert normalize_meaning(again) == normalize_meaning(meant), name
         seen += 1
     assert seen > 50
 
@@ -329,35 +329,38 @@ def test_recorded_streams(corpus: list[tuple[str, dict[str, Any]]]) -> None:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def asked(**fields: Any) -> dict[str, Any]:
+def make_body(**fields: Any) -> dict[str, Any]:
     return {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], **fields}
 
 
 MALFORMED = [
     ({}, "the body: `messages` is missing"),
-    (asked(messages={}), "/messages: expected an array, got an object"),
-    (asked(messages=["x"]), "/messages/0: expected an object, got a string"),
-    (asked(messages=[{}]), "/messages/0: `role` is missing"),
-    (asked(messages=[{"role": "robot"}]), "/messages/0/role: unknown role 'robot'"),
-    (asked(messages=[{"role": "user", "content": 3}]), "/messages/0/content: expected an array, got a whole number"),
-    (asked(messages=[{"role": "user", "content": [{"text": "x"}]}]), "/messages/0/content/0: `type` is missing"),
+    (make_body(messages={}), "/messages: expected an array, got an object"),
+    (make_body(messages=["x"]), "/messages/0: expected an object, got a string"),
+    (make_body(messages=[{}]), "/messages/0: `role` is missing"),
+    (make_body(messages=[{"role": "robot"}]), "/messages/0/role: unknown role 'robot'"),
     (
-        asked(messages=[{"role": "assistant", "tool_calls": [{"id": "a"}]}]),
+        make_body(messages=[{"role": "user", "content": 3}]),
+        "/messages/0/content: expected an array, got a whole number",
+    ),
+    (make_body(messages=[{"role": "user", "content": [{"text": "x"}]}]), "/messages/0/content/0: `type` is missing"),
+    (
+        make_body(messages=[{"role": "assistant", "tool_calls": [{"id": "a"}]}]),
         "/messages/0/tool_calls/0: `name` is missing",
     ),
     (
-        asked(messages=[{"role": "assistant", "tool_calls": [{"type": "function"}]}]),
+        make_body(messages=[{"role": "assistant", "tool_calls": [{"type": "function"}]}]),
         "/messages/0/tool_calls/0/function",
     ),
-    (asked(messages=[{"role": "tool", "tool_call_id": 7}]), "/messages/0/tool_call_id: expected a string"),
-    (asked(tools={}), "/tools: expected an array"),
-    (asked(tools=[{"type": "function"}]), "/tools/0/function: expected an object, got null"),
-    (asked(tools=[{"type": "function", "function": {}}]), "/tools/0/function: `name` is missing"),
-    (asked(temperature="hot"), "/temperature: expected a number"),
-    (asked(max_tokens=1.5), "/max_tokens: expected a whole number"),
-    (asked(stop=[1]), "/stop/0: expected a string"),
-    (asked(response_format={"type": "xml"}), "/response_format/type: unknown format 'xml'"),
-    (asked(stream="yes"), "/stream: expected true or false"),
+    (make_body(messages=[{"role": "tool", "tool_call_id": 7}]), "/messages/0/tool_call_id: expected a string"),
+    (make_body(tools={}), "/tools: expected an array"),
+    (make_body(tools=[{"type": "function"}]), "/tools/0/function: expected an object, got null"),
+    (make_body(tools=[{"type": "function", "function": {}}]), "/tools/0/function: `name` is missing"),
+    (make_body(temperature="hot"), "/temperature: expected a number"),
+    (make_body(max_tokens=1.5), "/max_tokens: expected a whole number"),
+    (make_body(stop=[1]), "/stop/0: expected a string"),
+    (make_body(response_format={"type": "xml"}), "/response_format/type: unknown format 'xml'"),
+    (make_body(stream="yes"), "/stream: expected true or false"),
 ]
 
 
@@ -371,7 +374,7 @@ def test_malformed_requests_name_the_place(body: dict[str, Any], problem: str) -
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("spelled", ["1000", "1e3", "1000.0"])
 def test_a_limit_is_a_whole_number_however_it_is_spelled(key: str, spelled: str) -> None:
-    text = json.dumps(asked(**{key: "N"})).replace('"N"', spelled)
+    text = json.dumps(make_body(**{key: "N"})).replace('"N"', spelled)
     request = CODEC.read_request(json_values.expect_object(json_values.decode(text.encode()), None))
     assert request.settings.max_tokens == 1000
     assert type(request.settings.max_tokens) is int
@@ -408,7 +411,7 @@ def test_content_parts(node: dict[str, Any], part: Any) -> None:
 
 
 def test_an_image_url_may_be_a_bare_text() -> None:
-    body = asked(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/a.png"}]}])
+    body = make_body(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/a.png"}]}])
     assert strip_origins(CODEC.read_request(body)).turns[0].parts == (Media("image", url="https://x/a.png"),)
 
 
@@ -434,19 +437,20 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 @pytest.mark.parametrize(("value", "choice"), CHOICES, ids=[str(value) for value, _ in CHOICES])
 def test_tool_choice(value: Any, choice: ToolChoice) -> None:
     tools = [{"type": "function", "function": {"name": "f"}}, {"type": "custom", "custom": {"name": "g"}}]
-    body = asked(tools=tools, tool_choice=value)
+    body = make_body(tools=tools, tool_choice=value)
     meant = strip_origins(CODEC.read_request(body))
     assert meant.choice == choice
     assert CODEC.write_request(meant, ledger()) == body
 
 
 def test_choices_that_others_write() -> None:
-    assert strip_origins(CODEC.read_request(asked(tool_choice="any")).choice) == ToolChoice("required")
+    assert strip_origins(CODEC.read_request(make_body(tool_choice="any")).choice) == ToolChoice("required")
     assert (
-        strip_origins(CODEC.read_request(asked(tool_choice={"type": "function", "name": "f"})).choice) == CHOICES[3][1]
+        strip_origins(CODEC.read_request(make_body(tool_choice={"type": "function", "name": "f"})).choice)
+        == CHOICES[3][1]
     )
     unknown = CODEC.read_request(
-        asked(tool_choice={"type": "oracle"}, tools=[{"type": "function", "function": {"name": "f"}}])
+        make_body(tool_choice={"type": "oracle"}, tools=[{"type": "function", "function": {"name": "f"}}])
     )
     assert unknown.choice is None
     assert [stray.key for stray in unknown.unknown_fields] == ["tool_choice"]
@@ -455,7 +459,7 @@ def test_choices_that_others_write() -> None:
 
 def test_functions_beside_tools_and_the_old_choice() -> None:
     tool = {"type": "function", "function": {"name": "new"}}
-    body = asked(tools=[tool], functions=[{"name": "old", "parameters": {}}], function_call={"name": "old"})
+    body = make_body(tools=[tool], functions=[{"name": "old", "parameters": {}}], function_call={"name": "old"})
     request = CODEC.read_request(body)
     assert [tool.name for tool in request.tools if isinstance(tool, Tool)] == ["new", "old"]
     assert request.choice is not None
@@ -465,7 +469,7 @@ def test_functions_beside_tools_and_the_old_choice() -> None:
 
 def test_custom_tools_and_unknown_ones() -> None:
     custom = {"name": "sql", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}}}
-    body = asked(
+    body = make_body(
         tools=[{"type": "custom", "custom": custom}, {"type": "openrouter:web_search", "parameters": {"n": 1}}]
     )
     meant = CODEC.read_request(body)
@@ -480,7 +484,7 @@ def test_custom_tools_and_unknown_ones() -> None:
 @pytest.mark.parametrize(("model", "written"), [("gpt-4o-search-preview", True), ("gpt-4o", False)])
 def test_hosted_search(model: str, written: bool) -> None:
     options = {"search_context_size": "low", "user_location": {"type": "approximate", "approximate": {"city": "Paris"}}}
-    body = {**asked(web_search_options=options), "model": model}
+    body = {**make_body(web_search_options=options), "model": model}
     meant = strip_origins(CODEC.read_request(body))
     assert meant.tools == (ProviderTool("web_search", location={"city": "Paris"}, context_size="low"),)
     said = CODEC.write_request(meant, book := ledger())
@@ -493,7 +497,7 @@ def test_hosted_search(model: str, written: bool) -> None:
 
 def test_settings_stand_where_they_were_read() -> None:
     schema = {"name": "s", "description": "d", "schema": {"type": "object"}, "strict": True}
-    body = asked(
+    body = make_body(
         max_tokens=5,
         temperature=0.5,
         top_p=1,
@@ -570,13 +574,13 @@ def test_families_of_models(model: str, limit: str, user: str, roles: str) -> No
 
 
 def test_a_spelling_is_kept_for_its_own_model_only() -> None:
-    request = CODEC.read_request(asked(max_tokens=5) | {"model": "gpt-5"})
+    request = CODEC.read_request(make_body(max_tokens=5) | {"model": "gpt-5"})
     assert CODEC.write_request(replace_fields(request, stream=True), ledger())["max_tokens"] == 5
     assert CODEC.write_request(replace_fields(request, model="gpt-5.1"), ledger())["max_completion_tokens"] == 5
 
 
 def test_two_spellings_of_one_setting() -> None:
-    request = CODEC.read_request(asked(max_tokens=5, max_completion_tokens=6, user="u", safety_identifier="u"))
+    request = CODEC.read_request(make_body(max_tokens=5, max_completion_tokens=6, user="u", safety_identifier="u"))
     assert request.settings.max_tokens == 6
     assert [stray.key for stray in request.unknown_fields] == ["max_tokens"]
 
@@ -622,7 +626,7 @@ def test_usage_is_asked_for_in_a_stream_of_another_protocol() -> None:
     said = CODEC.write_request(Request("m", stream=True), book := ledger())
     assert said["stream_options"] == {"include_usage": True}
     assert [loss.code for loss in book.losses] == ["default-added"]
-    own = CODEC.read_request(asked(stream=True))
+    own = CODEC.read_request(make_body(stream=True))
     assert "stream_options" not in CODEC.write_request(replace_fields(own, model="x"), ledger())
 
 
@@ -655,7 +659,7 @@ def test_what_sdk_clients_replay_is_absence() -> None:
         "function_call": None,
         "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}, "index": 0}],
     }
-    request = CODEC.read_request(asked(messages=[message]))
+    request = CODEC.read_request(make_body(messages=[message]))
     assert strip_origins(request.turns[0]) == Turn("assistant", (Call("a", "f", '{"x":1}'),))
     assert not request.unknown_fields
 
@@ -663,7 +667,7 @@ def test_what_sdk_clients_replay_is_absence() -> None:
 def test_content_null_and_empty_are_told_apart_in_a_history() -> None:
     call_ = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     for content, parts in ((None, ()), ("", (Text(""),))):
-        body = asked(messages=[{"role": "assistant", "content": content, "tool_calls": [call_]}])
+        body = make_body(messages=[{"role": "assistant", "content": content, "tool_calls": [call_]}])
         meant = strip_origins(CODEC.read_request(body))
         assert meant.turns[0].parts == (*parts, Call("a", "f", "{}"))
         assert CODEC.write_request(meant, ledger()) == body
@@ -728,7 +732,7 @@ def test_the_seal_of_a_call_comes_back_in_its_box() -> None:
         "function": {"name": "f", "arguments": "{}"},
         "extra_content": {"google": {"thought_signature": "sig"}},
     }
-    body = asked(messages=[{"role": "assistant", "content": None, "tool_calls": [call_]}])
+    body = make_body(messages=[{"role": "assistant", "content": None, "tool_calls": [call_]}])
     meant = strip_origins(CODEC.read_request(body))
     assert meant.turns[0].parts[0].seal == Seal(f"{NAME}@google", "sig")
     assert CODEC.write_request(meant, ledger()) == body
@@ -1368,7 +1372,7 @@ def test_a_call_without_arguments_ends_as_an_empty_object() -> None:
 @pytest.mark.parametrize("asked_for", [None, True, False])
 def test_usage_is_given_to_those_who_ask(asked_for: bool | None) -> None:
     options = {} if asked_for is None else {"stream_options": {"include_usage": asked_for}}
-    request = CODEC.read_request(asked(stream=True, **options))
+    request = CODEC.read_request(make_body(stream=True, **options))
     events: list[Event] = [
         START,
         PartStart(0, Text("")),

@@ -81,7 +81,7 @@ ANSWERS = [
 ]
 
 
-def recorded() -> Iterator[tuple[str, Any]]:
+def read_recordings() -> Iterator[tuple[str, Any]]:
     for file in sorted(CORPUS.glob("*.json")):
         yield file.stem, json.loads(file.read_text())
 
@@ -573,7 +573,7 @@ def test_an_answer_goes_back_into_the_conversation_as_it_was() -> None:
 # --- requests of other protocols ------------------------------------------------------------------------------------
 
 
-def written(request: Request) -> tuple[Any, dict[str, list[str]]]:
+def write_body(request: Request) -> tuple[Any, dict[str, list[str]]]:
     ledger = foreign_ledger()
     body = again(CODEC.write_request(request, ledger))
     notes: dict[str, list[str]] = {}
@@ -596,7 +596,7 @@ def test_a_mixed_turn_becomes_items_in_the_models_order_without_foreign_ids() ->
         ),
     )
     results = [Turn("tool", (Result("toolu_1"),)), Turn("tool", (Result("c2", (Text("a"), Text("b")), kind="custom"),))]
-    body, notes = written(Request("m", turns=(turn, *results)))
+    body, notes = write_body(Request("m", turns=(turn, *results)))
     assert body["input"] == [
         {
             "type": "message",
@@ -627,7 +627,7 @@ def test_results_before_the_text_of_the_same_turn() -> None:
     turn = Turn(
         "user", (Result("c", (Text("seen"), png, Media("file", "application/pdf", "AA=="))), Text("Now reply."))
     )
-    body, notes = written(Request("m", turns=(turn,)))
+    body, notes = write_body(Request("m", turns=(turn,)))
     assert body["input"] == [
         {
             "type": "function_call_output",
@@ -645,7 +645,7 @@ def test_results_before_the_text_of_the_same_turn() -> None:
 
 def test_defaults_that_differ_are_said_and_noted() -> None:
     tools = (Tool("f", parameters={"type": "object"}), Tool("g", strict=True, defer=True), Tool("h", strict=False))
-    body, notes = written(Request("m", tools=tools))
+    body, notes = write_body(Request("m", tools=tools))
     assert [tool["strict"] for tool in body["tools"]] == [False, True, False]
     assert body["store"] is False
     assert len(notes["default-added"]) == 2
@@ -670,25 +670,27 @@ SETTINGS: list[tuple[Settings, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("settings", "said", "codes"), SETTINGS)
 def test_settings_of_other_protocols(settings: Settings, said: dict[str, Any], codes: set[str]) -> None:
-    body, notes = written(Request("m", settings=settings))
+    body, notes = write_body(Request("m", settings=settings))
     assert {key: value for key, value in body.items() if key not in ("model", "input", "store") or key in said} == said
     assert set(notes) - {"default-added"} == codes
 
 
 def test_long_names_of_users_and_caches_are_hashed() -> None:
-    body, notes = written(Request("m", settings=Settings(user="u" * 200, cache_key="k" * 65)))
+    body, notes = write_body(Request("m", settings=Settings(user="u" * 200, cache_key="k" * 65)))
     assert len(body["safety_identifier"]) == len(body["prompt_cache_key"]) == 64
     assert len(notes["setting-clamped"]) == 2
 
 
 def test_models_that_refuse_a_setting_do_not_get_it() -> None:
-    body, _ = written(Request("openai/gpt-6-sol", settings=Settings(temperature=1, thinking=Thinking(effort="none"))))
+    body, _ = write_body(
+        Request("openai/gpt-6-sol", settings=Settings(temperature=1, thinking=Thinking(effort="none")))
+    )
     assert "temperature" not in body
     assert body["reasoning"] == {"effort": "none"}
-    body, notes = written(Request("gpt-6-astra", settings=Settings(thinking=Thinking(effort="none"))))
+    body, notes = write_body(Request("gpt-6-astra", settings=Settings(thinking=Thinking(effort="none"))))
     assert body["reasoning"] == {"effort": "low"}
     assert "thinking-mapped" in notes
-    body, notes = written(Request("gpt-4o", settings=Settings(temperature=1, thinking=Thinking(budget=1024))))
+    body, notes = write_body(Request("gpt-4o", settings=Settings(temperature=1, thinking=Thinking(budget=1024))))
     assert "reasoning" not in body
     assert body["temperature"] == 1
     assert family("some-model").sampling
@@ -701,7 +703,7 @@ def test_hosted_tools_of_other_providers() -> None:
         ProviderTool("code_execution"),
         ProviderTool("maps"),
     )
-    body, notes = written(Request("m", tools=tools))
+    body, notes = write_body(Request("m", tools=tools))
     assert [tool["type"] for tool in body["tools"]] == ["web_search", "code_interpreter"]
     assert set(notes) == {"no-counterpart", "tool-mapped", "tool-dropped", "default-added"}
 
@@ -714,7 +716,7 @@ def test_what_another_providers_tool_found_stays_visible() -> None:
         ProviderCall("srv_3", "maps"),
         ProviderResult("srv_3", "maps", text="a map"),
     )
-    body, notes = written(Request("m", turns=(Turn("assistant", parts),)))
+    body, notes = write_body(Request("m", turns=(Turn("assistant", parts),)))
     search, fetch, text = body["input"]
     assert search["id"].startswith("ws_")
     assert search["action"] == {
@@ -734,14 +736,14 @@ def test_media_that_this_protocol_does_not_take() -> None:
         Media("video", url="https://e.example/v"),
         Media("image", file_id="file_011", origin=Origin("elsewhere", None, {})),
     )
-    body, notes = written(Request("m", turns=(Turn("user", (*media, Text("x", cache="1h"))),)))
+    body, notes = write_body(Request("m", turns=(Turn("user", (*media, Text("x", cache="1h"))),)))
     assert body["input"][0]["content"] == [{"type": "input_text", "text": "x"}]
     assert len(notes["media-dropped"]) == 3
     assert "cache-dropped" in notes
 
 
 def test_an_image_that_the_model_made_goes_back_as_the_users() -> None:
-    body, notes = written(
+    body, notes = write_body(
         Request("m", turns=(Turn("assistant", (Text("Here:"), Media("image", "image/png", "AA=="))),))
     )
     assert [item["role"] for item in body["input"]] == ["assistant", "user"]
@@ -956,7 +958,7 @@ def _plain(response: Response) -> Response:
 def well_formed(data: bytes) -> None:
     """The lifecycle as its strictest clients want it: one item after the other, each event with its item's id."""
     opened: dict[str, Any] | None = None
-    done: list[Any] = []
+    done_event: list[Any] = []
     nodes = [node for _, node in frames(data)]
     assert [event for event, _ in frames(data)] == [node["type"] for node in nodes]
     assert [node["type"] for node in nodes[:2]] == ["response.created", "response.in_progress"]
@@ -965,22 +967,22 @@ def well_formed(data: bytes) -> None:
         if kind == "response.output_item.added":
             assert opened is None
             opened = node["item"]
-            assert node["output_index"] == len(done)
+            assert node["output_index"] == len(done_event)
         elif kind == "response.output_item.done":
             assert opened is not None
             for key in ("id", "type", "call_id"):
                 assert opened.get(key) == node["item"].get(key)
-            done.append(node["item"])
+            done_event.append(node["item"])
             opened = None
         elif "item_id" in node:
             assert opened is not None
             assert node["item_id"] == opened["id"]
-            assert node["output_index"] == len(done)
+            assert node["output_index"] == len(done_event)
     last = nodes[-1]
     assert last["type"] in ("response.completed", "response.incomplete", "response.failed")
     assert last["response"]["id"] == nodes[0]["response"]["id"]
-    assert last["response"]["output"] == done
-    ids = [item["id"] for item in done]
+    assert last["response"]["output"] == done_event
+    ids = [item["id"] for item in done_event]
     assert len(set(ids)) == len(ids)
 
 
@@ -1139,19 +1141,19 @@ MESSAGE = {
 }  # fmt: skip
 
 
-def created(**more: Any) -> Any:
+def created_event(**more: Any) -> Any:
     return {"type": "response.created", "response": {**RESPONSE, "status": "in_progress", **more}}
 
 
-def completed(*output: Any) -> Any:
+def completed_event(*output: Any) -> Any:
     return {"type": "response.completed", "response": {**RESPONSE, "output": list(output)}}
 
 
-def added(item: Any, index: int = 0) -> Any:
+def added_event(item: Any, index: int = 0) -> Any:
     return {"type": "response.output_item.added", "output_index": index, "item": {**item, "status": "in_progress"}}
 
 
-def done(item: Any, index: int = 0) -> Any:
+def done_event(item: Any, index: int = 0) -> Any:
     return {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
@@ -1171,25 +1173,25 @@ ONE_CALL = [Call("c", "f", '{"a":1}', item_id="fc_1")]
 ONE_TEXT = [Text("Hello")]
 
 DIALECTS: dict[str, tuple[list[Any], list[Any]]] = {
-    "arguments only in done": ([created(), added(BARE), arguments('{"a":1}', "done"), done(CALL), completed(CALL)], ONE_CALL),
-    "arguments only in the item": ([created(), added(BARE), done(CALL), completed(CALL)], ONE_CALL),
-    "arguments in added and as deltas": ([created(), added(CALL), arguments('{"a":1}'), done(CALL), completed(CALL)], ONE_CALL),
-    "deltas, then more in done": ([created(), added(BARE), arguments('{"a"'), arguments('{"a":1}', "done"), done(CALL), completed()], ONE_CALL),
-    "no item done": ([created(), added(BARE), arguments('{"a":1}'), completed()], ONE_CALL),
-    "everything only in completed": ([created(), completed(CALL)], ONE_CALL),
-    "no created": ([added(BARE), arguments('{"a":1}'), done(CALL), completed(CALL)], ONE_CALL),
-    "no added": ([created(), arguments('{"a":1}'), done(CALL), completed(CALL)], ONE_CALL),
-    "name only at the end": ([created(), added({**BARE, "name": None}), arguments('{"a":1}'), done(CALL), completed(CALL)], ONE_CALL),
-    "index left out": ([created(), added(BARE), arguments('{"a":1}', output_index=None), done(CALL), completed(CALL)], ONE_CALL),
-    "other ids at the end": ([created(), added(BARE), arguments('{"a":1}'), done(CALL), completed({**CALL, "id": "fc_2"})], ONE_CALL),
-    "text as deltas and done": ([created(), added(HOLLOW), text("Hel"), text("lo"), text("Hello", "done"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
-    "sequence and padding": ([created(), added(HOLLOW), *(text(one, sequence_number=at, obfuscation="x" * at) for at, one in enumerate("Hello")), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
-    "an event between deltas": ([created(), added(HOLLOW), text("He"), text("l"), text("Hel", "done"), text("l"), text("o"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
-    "text only in done": ([created(), added(HOLLOW), text("Hello", "done"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
-    "text only in the item": ([created(), added(HOLLOW), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
-    "text only in completed": ([completed(MESSAGE)], ONE_TEXT),
-    "empty done text": ([created(), added(HOLLOW), text("Hello"), text("", "done"), done(HOLLOW), completed(HOLLOW)], ONE_TEXT),
-    "output absent at the end": ([created(), added(HOLLOW), text("Hello"), {"type": "response.completed", "response": {"id": "resp_1"}}], ONE_TEXT),
+    "arguments only in done": ([created_event(), added_event(BARE), arguments('{"a":1}', "done"), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "arguments only in the item": ([created_event(), added_event(BARE), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "arguments in added and as deltas": ([created_event(), added_event(CALL), arguments('{"a":1}'), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "deltas, then more in done": ([created_event(), added_event(BARE), arguments('{"a"'), arguments('{"a":1}', "done"), done_event(CALL), completed_event()], ONE_CALL),
+    "no item done": ([created_event(), added_event(BARE), arguments('{"a":1}'), completed_event()], ONE_CALL),
+    "everything only in completed": ([created_event(), completed_event(CALL)], ONE_CALL),
+    "no created": ([added_event(BARE), arguments('{"a":1}'), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "no added": ([created_event(), arguments('{"a":1}'), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "name only at the end": ([created_event(), added_event({**BARE, "name": None}), arguments('{"a":1}'), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "index left out": ([created_event(), added_event(BARE), arguments('{"a":1}', output_index=None), done_event(CALL), completed_event(CALL)], ONE_CALL),
+    "other ids at the end": ([created_event(), added_event(BARE), arguments('{"a":1}'), done_event(CALL), completed_event({**CALL, "id": "fc_2"})], ONE_CALL),
+    "text as deltas and done": ([created_event(), added_event(HOLLOW), text("Hel"), text("lo"), text("Hello", "done"), done_event(MESSAGE), completed_event(MESSAGE)], ONE_TEXT),
+    "sequence and padding": ([created_event(), added_event(HOLLOW), *(text(one, sequence_number=at, obfuscation="x" * at) for at, one in enumerate("Hello")), done_event(MESSAGE), completed_event(MESSAGE)], ONE_TEXT),
+    "an event between deltas": ([created_event(), added_event(HOLLOW), text("He"), text("l"), text("Hel", "done"), text("l"), text("o"), done_event(MESSAGE), completed_event(MESSAGE)], ONE_TEXT),
+    "text only in done": ([created_event(), added_event(HOLLOW), text("Hello", "done"), done_event(MESSAGE), completed_event(MESSAGE)], ONE_TEXT),
+    "text only in the item": ([created_event(), added_event(HOLLOW), done_event(MESSAGE), completed_event(MESSAGE)], ONE_TEXT),
+    "text only in completed": ([completed_event(MESSAGE)], ONE_TEXT),
+    "empty done text": ([created_event(), added_event(HOLLOW), text("Hello"), text("", "done"), done_event(HOLLOW), completed_event(HOLLOW)], ONE_TEXT),
+    "output absent at the end": ([created_event(), added_event(HOLLOW), text("Hello"), {"type": "response.completed", "response": {"id": "resp_1"}}], ONE_TEXT),
 }  # fmt: skip
 
 
@@ -1210,21 +1212,21 @@ def test_dialects_of_streams(name: str) -> None:
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "stream_truncated"),
-    "no end": (sse(created(), added(BARE), done(CALL)), "stream_truncated"),
-    "only done sentinel": (sse(created()) + b"data: [DONE]\n\n", "stream_truncated"),
-    "no JSON": (sse(created()) + b"data: {oops\n\n", "invalid_stream"),
+    "no end": (sse(created_event(), added_event(BARE), done_event(CALL)), "stream_truncated"),
+    "only done sentinel": (sse(created_event()) + b"data: [DONE]\n\n", "stream_truncated"),
+    "no JSON": (sse(created_event()) + b"data: {oops\n\n", "invalid_stream"),
     "no object": (b"data: [1]\n\n", "invalid_stream"),
-    "delta for nobody": (sse(created(), {**arguments("x"), "output_index": None, "item_id": "?"}), "invalid_stream"),
-    "two items at one place": (sse(created(), added(BARE), added(HOLLOW)), "invalid_stream"),
-    "index of wrong type": (sse(created(), {**added(BARE), "output_index": "0"}), "invalid_stream"),
-    "index of wrong type behind others": (sse(created(), added(HOLLOW), text("a"), text("b"), text("c", output_index=False)), "invalid_stream"),
-    "text of wrong type behind others": (sse(created(), added(HOLLOW), text("a"), text("b"), {**text(""), "delta": 5}), "invalid_stream"),
-    "error in a delta": (sse(created(), added(HOLLOW), text("a"), text("b"), text("c", error={"code": "server_error", "message": "m"})), "server_error"),
+    "delta for nobody": (sse(created_event(), {**arguments("x"), "output_index": None, "item_id": "?"}), "invalid_stream"),
+    "two items at one place": (sse(created_event(), added_event(BARE), added_event(HOLLOW)), "invalid_stream"),
+    "index of wrong type": (sse(created_event(), {**added_event(BARE), "output_index": "0"}), "invalid_stream"),
+    "index of wrong type behind others": (sse(created_event(), added_event(HOLLOW), text("a"), text("b"), text("c", output_index=False)), "invalid_stream"),
+    "text of wrong type behind others": (sse(created_event(), added_event(HOLLOW), text("a"), text("b"), {**text(""), "delta": 5}), "invalid_stream"),
+    "error in a delta": (sse(created_event(), added_event(HOLLOW), text("a"), text("b"), text("c", error={"code": "server_error", "message": "m"})), "server_error"),
     "nested error": (sse({"type": "error", "error": {"type": "server_error", "code": "server_error", "message": "m"}}), "server_error"),
     "flat error": (sse({"type": "error", "code": "rate_limit_exceeded", "message": "m", "param": None}), "rate_limit_exceeded"),
     "error without type": (b'data: {"error":{"message":"m","code":"insufficient_quota"}}\n\n', "insufficient_quota"),
-    "failed": (sse(created(), {"type": "response.failed", "response": {"error": {"code": "server_is_overloaded", "message": "m"}}}), "server_is_overloaded"),
-    "cancelled": (sse(created(), {"type": "response.cancelled", "response": {}}), "cancelled"),
+    "failed": (sse(created_event(), {"type": "response.failed", "response": {"error": {"code": "server_is_overloaded", "message": "m"}}}), "server_is_overloaded"),
+    "cancelled": (sse(created_event(), {"type": "response.cancelled", "response": {}}), "cancelled"),
 }  # fmt: skip
 
 
@@ -1239,7 +1241,9 @@ def test_broken_streams_become_failures(name: str) -> None:
 
 
 def test_an_unknown_key_of_a_delta_is_noted_wherever_it_stands() -> None:
-    end = read_stream(sse(created(), added(HOLLOW), text("Hel"), text("l"), text("o", new=1), completed(MESSAGE)))[-1]
+    end = read_stream(
+        sse(created_event(), added_event(HOLLOW), text("Hel"), text("l"), text("o", new=1), completed_event(MESSAGE))
+    )[-1]
     assert isinstance(end, ResponseEnd)
     assert [stray.key for stray in end.unknown_fields if stray.key == "new"] == ["new"]
 
@@ -1252,7 +1256,13 @@ def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
         deltas = [{"type": f"{stem}.delta", "content_index": 0, "delta": piece, **at} for piece in ("a", "bc")]
         ended = {"type": f"{stem}.done", "content_index": 0, "text": "abc", **at}
         parts = (
-            fold(read_stream(sse(created(), added(item), *deltas, ended, done(raw), completed(raw)))).choices[0].parts
+            fold(
+                read_stream(
+                    sse(created_event(), added_event(item), *deltas, ended, done_event(raw), completed_event(raw))
+                )
+            )
+            .choices[0]
+            .parts
         )
         assert strip_origins(parts) == (Reasoning("abc", "raw", id="rs_1"),)
     whole = {**item, "summary": [{"type": "summary_text", "text": one} for one in ("A", "B")], "encrypted_content": "g"}
@@ -1263,7 +1273,13 @@ def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
         {"type": f"{stem}.done", "summary_index": 1, "text": "B", **at},
     ]
     for nodes in (said, said[:1], []):
-        parts = fold(read_stream(sse(created(), added(item), *nodes, done(whole), completed(whole)))).choices[0].parts
+        parts = (
+            fold(
+                read_stream(sse(created_event(), added_event(item), *nodes, done_event(whole), completed_event(whole)))
+            )
+            .choices[0]
+            .parts
+        )
         assert strip_origins(parts) == (Reasoning("A\n\nB", "summary", seal=Seal(NAME, "g"), id="rs_1"),)
 
 
@@ -1273,7 +1289,7 @@ def test_annotations_are_told_once() -> None:
     place = {"output_index": 0, "item_id": "msg_1", "content_index": 0, "annotation_index": 0}
     event = {"type": "response.output_text.annotation.added", "annotation": note, **place}
     for nodes in ([text("Hello"), event], [text("Hello")], []):
-        events = read_stream(sse(created(), added(HOLLOW), *nodes, done(item), completed(item)))
+        events = read_stream(sse(created_event(), added_event(HOLLOW), *nodes, done_event(item), completed_event(item)))
         assert sum(isinstance(one, CitationDelta) for one in events) == 1
         assert meaning(fold(events)) == meaning(CODEC.read_response({**RESPONSE, "output": [item]}))
 
@@ -1286,7 +1302,9 @@ def test_quiet_and_strange_events() -> None:
         {**text("Hello"), "obfuscation": "xyz", "novel": 1},
         {**text(""), "novel": 2},
     ]
-    events = read_stream(sse(created(), added(HOLLOW), *nodes, done(MESSAGE), completed(MESSAGE)))
+    events = read_stream(
+        sse(created_event(), added_event(HOLLOW), *nodes, done_event(MESSAGE), completed_event(MESSAGE))
+    )
     told = {event.kind: event.is_ignorable for event in events if isinstance(event, OpaqueEvent)}
     assert told["keepalive"] is True
     assert told["ping"] is False
@@ -1296,7 +1314,11 @@ def test_quiet_and_strange_events() -> None:
 
 
 def test_the_start_of_a_stream_never_passes_for_the_whole_answer() -> None:
-    response = fold(read_stream(sse(created(), added(BARE), arguments('{"a":1}'), done(CALL), completed(CALL))))
+    response = fold(
+        read_stream(
+            sse(created_event(), added_event(BARE), arguments('{"a":1}'), done_event(CALL), completed_event(CALL))
+        )
+    )
     body = CODEC.write_response(response, own_ledger(), WriteContext())
     assert body["status"] == "completed"
     assert body["output"][0]["arguments"] == '{"a":1}'
@@ -1468,7 +1490,7 @@ def test_any_value_anywhere_in_a_stream_gives_lawful_events(data: st.DataObject)
 
 @needs_corpus
 def test_recorded_requests() -> None:
-    for name, record in recorded():
+    for name, record in read_recordings():
         if record.get("request") is None:
             continue
         body = decode(encode(record["request"]))
@@ -1478,7 +1500,7 @@ def test_recorded_requests() -> None:
         ledger = own_ledger()
         meant = strip_origins(request)
         second = strip_origins(CODEC.read_request(again(CODEC.write_request(meant, ledger))))
-        assert known_ids(second) == known_ids(meant) or _reported(ledger), name
+        assert known_ids(second) == known_ids(meant) or drops_only_reasoning(ledger), name
 
 
 def known_ids(request: Request) -> Request:
@@ -1497,13 +1519,13 @@ def known_ids(request: Request) -> Request:
     return replace(request, turns=tuple(turns), has_provider_history=False)
 
 
-def _reported(ledger: Ledger) -> bool:
+def drops_only_reasoning(ledger: Ledger) -> bool:
     return {loss.code for loss in ledger.losses} == {"reasoning-dropped"}
 
 
 @needs_corpus
 def test_recorded_answers() -> None:
-    for name, record in recorded():
+    for name, record in read_recordings():
         body = record.get("response")
         if not isinstance(body, dict) or "output" not in body:
             if isinstance(body, dict):
@@ -1517,18 +1539,18 @@ def test_recorded_answers() -> None:
         anew = again(CODEC.write_response(meaning(response), ledger, WriteContext(now=5)))
         second = meaning(CODEC.read_response(anew))
         if response.choices and {loss.code for loss in ledger.losses} <= {"citation-dropped"}:
-            assert uncited(second) == uncited(meaning(response)), name
+            assert parts_without_citations(second) == parts_without_citations(meaning(response)), name
         else:
             assert second.failure is not None, name
 
 
-def uncited(response: Response) -> list[Any]:
+def parts_without_citations(response: Response) -> list[Any]:
     """Citations of files that only the provider holds stay with their origin."""
     parts = _plain(response).choices[0].parts
     return [replace(part, citations=()) if isinstance(part, Text) else part for part in parts]
 
 
-def unsealed(response: Response) -> list[Any]:
+def parts_without_seals(response: Response) -> list[Any]:
     """Some providers seal the same thought anew for the whole answer."""
     parts = _plain(response).choices[0].parts
     return [replace(part, seal=None) if isinstance(part, Reasoning) else part for part in parts]
@@ -1536,7 +1558,7 @@ def unsealed(response: Response) -> list[Any]:
 
 @needs_corpus
 def test_recorded_streams() -> None:
-    for name, record in recorded():
+    for name, record in read_recordings():
         if record.get("sse") is None:
             continue
         data = record["sse"].encode()
@@ -1547,7 +1569,7 @@ def test_recorded_streams() -> None:
         ends = [node for _, node in frames(data) if isinstance(node, dict) and node["type"] == "response.completed"]
         if folded.failure is None and record["kind"] == "recorded" and ends and ends[0]["response"].get("output"):
             whole = meaning(CODEC.read_response(decode(encode(ends[0]["response"]))))
-            assert unsealed(meaning(folded)) == unsealed(whole), name
+            assert parts_without_seals(meaning(folded)) == parts_without_seals(whole), name
             assert folded.id == whole.id, name
         out = write_stream(lean(events))
         well_formed(out)

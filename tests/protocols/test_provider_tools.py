@@ -278,7 +278,7 @@ def test_a_search_of_any_version_is_known() -> None:
 # --- answers ---
 
 
-def given(body: dict[str, Any], source: str, target: str, request: dict[str, Any] | None = None) -> Any:
+def translate_answer(body: dict[str, Any], source: str, target: str, request: dict[str, Any] | None = None) -> Any:
     return translate(body, "response", source=source, target=target, request=request).json()
 
 
@@ -288,10 +288,10 @@ def test_an_opened_page_is_a_fetch() -> None:
         {"type": "web_search_call", "id": "ws_2", "status": "completed", "action": {"type": "find_in_page", "url": URL, "pattern": "x"}},
     ]  # fmt: skip
     body = {"id": "r", "object": "response", "status": "completed", "model": "m", "output": output}
-    use, other, found, none = given(body, "openai-responses", "anthropic")["content"]
+    use, other, found, none = translate_answer(body, "openai-responses", "anthropic")["content"]
     assert (use["name"], use["input"], other["name"]) == ("web_fetch", {"url": URL}, "web_search")
     assert {one["type"] for one in (found, none)} == {"web_fetch_tool_result", "web_search_tool_result"}
-    told = given(body, "openai-responses", "unified")["message"]["content"]
+    told = translate_answer(body, "openai-responses", "unified")["message"]["content"]
     assert told[0] == {"type": "hosted_call", "id": "ws_1", "tool": "web_fetch", "arguments": {"url": URL}}
 
 
@@ -306,11 +306,11 @@ def test_pages_that_were_fetched_are_told_to_and_by_every_protocol() -> None:
         "urlContextMetadata": {"urlMetadata": rows},
     }
     body = {"candidates": [candidate]}
-    content = given(body, "gemini", "anthropic")["content"]
+    content = translate_answer(body, "gemini", "anthropic")["content"]
     pages = [block["content"] for block in content if block["type"] == "web_fetch_tool_result"]
     assert pages[0]["url"] == URL
     assert pages[1]["error_code"] == "URL_RETRIEVAL_STATUS_ERROR"
-    back = given(given(body, "gemini", "unified"), "unified", "gemini")
+    back = translate_answer(translate_answer(body, "gemini", "unified"), "unified", "gemini")
     assert back["candidates"][0]["urlContextMetadata"] == {"urlMetadata": rows}
     assert len({block["id"] for block in content if block["type"] == "server_tool_use"}) == 2
 
@@ -340,7 +340,7 @@ def test_a_source_stands_once_with_the_title_that_somebody_gave_it() -> None:
         },
     ]
     body = {"id": "r", "object": "response", "status": "completed", "model": "m", "output": output}
-    metadata = given(body, "openai-responses", "gemini")["candidates"][0]["groundingMetadata"]
+    metadata = translate_answer(body, "openai-responses", "gemini")["candidates"][0]["groundingMetadata"]
     assert metadata["groundingChunks"] == [{"web": {"uri": URL, "title": "A"}}]
     assert metadata["webSearchQueries"] == ["a", "b"]
     assert metadata["groundingSupports"][0]["groundingChunkIndices"] == [0]
@@ -357,7 +357,7 @@ def test_citations_of_a_whole_text_have_its_length() -> None:
         "content": content,
         "stop_reason": "end_turn",
     }
-    message = given(body, "anthropic", "openai-chat")["choices"][0]["message"]
+    message = translate_answer(body, "anthropic", "openai-chat")["choices"][0]["message"]
     (annotation,) = message["annotations"]
     start, end = annotation["url_citation"]["start_index"], annotation["url_citation"]["end_index"]
     assert message["content"][start:end] == "old."

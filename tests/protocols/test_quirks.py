@@ -273,7 +273,7 @@ def calls(*given: str) -> Request:
     return Request("m", turns=tuple(turns))
 
 
-def paired(request: Request) -> list[tuple[str, str, str, str]]:
+def pair_calls(request: Request) -> list[tuple[str, str, str, str]]:
     """Every call with its result: both ids, the arguments, and the text."""
     parts = [part for turn in request.turns for part in turn.parts if isinstance(part, (Call, Result))]
     found: list[tuple[str, str, str, str]] = []
@@ -286,7 +286,7 @@ def paired(request: Request) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def sent(request: Request, source: str = "anthropic") -> Request:
+def adapt_for_chat(request: Request, source: str = "anthropic") -> Request:
     return adapt_request(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
 
 
@@ -305,7 +305,7 @@ def sent(request: Request, source: str = "anthropic") -> Request:
 )
 def test_ids_become_nine_letters_stay_apart_and_keep_their_pairs(given: tuple[str, ...]) -> None:
     for source in ("anthropic", "openai-responses"):
-        found = paired(sent(calls(*given), source))
+        found = pair_calls(adapt_for_chat(calls(*given), source))
         assert all(NINE.fullmatch(call) for call, _, _, _ in found)
         assert [call for call, _, _, _ in found] == [result for _, result, _, _ in found]
         assert len({call for call, _, _, _ in found}) == len(given)
@@ -314,19 +314,19 @@ def test_ids_become_nine_letters_stay_apart_and_keep_their_pairs(given: tuple[st
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
 def test_any_ids_become_nine_letters(given: list[str]) -> None:
-    found = paired(sent(calls(*given)))
+    found = pair_calls(adapt_for_chat(calls(*given)))
     assert len({call for call, _, _, _ in found}) == len(given)
     assert all(NINE.fullmatch(call) and call == result for call, result, _, _ in found)
 
 
 def test_an_id_of_nine_letters_is_the_servers_own_and_passes() -> None:
-    assert paired(sent(calls("D681PevKs", "call_1")))[0][0] == "D681PevKs"
+    assert pair_calls(adapt_for_chat(calls("D681PevKs", "call_1")))[0][0] == "D681PevKs"
 
 
 def test_the_ids_of_a_history_do_not_change_as_it_grows() -> None:
     short, longer = (
-        paired(sent(calls("call_1", "", "call_1"))),
-        paired(sent(calls("call_1", "", "call_1", "call_9", ""))),
+        pair_calls(adapt_for_chat(calls("call_1", "", "call_1"))),
+        pair_calls(adapt_for_chat(calls("call_1", "", "call_1", "call_9", ""))),
     )
     assert longer[:3] == short
 

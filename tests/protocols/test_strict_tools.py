@@ -36,7 +36,7 @@ def sent_tools(target: str, *schemas: Any, strict: bool = True) -> list[dict[str
     return [tool.get("function", tool) for tool in sent.json()["tools"]]
 
 
-def closed(required: list[str], **properties: Any) -> dict[str, Any]:
+def make_closed_object(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -87,62 +87,64 @@ def test_a_reference_is_a_pointer_into_the_schema_or_left_out(name: str, target:
 
 # --- strict tools -----------------------------------------------------------------------------------------------------
 
-POINT = closed(["kind"], kind={"const": "point"}, label=STRING)
-CIRCLE = closed(["kind", "r"], kind={"const": "circle"}, r={"type": "number"}, label={"type": ["string", "null"]})
-TREE = closed(["name"], name=STRING, children={"type": "array", "items": {"$ref": "#/$defs/Tree"}})
+POINT = make_closed_object(["kind"], kind={"const": "point"}, label=STRING)
+CIRCLE = make_closed_object(
+    ["kind", "r"], kind={"const": "circle"}, r={"type": "number"}, label={"type": ["string", "null"]}
+)
+TREE = make_closed_object(["name"], name=STRING, children={"type": "array", "items": {"$ref": "#/$defs/Tree"}})
 
 RESTORED: dict[str, tuple[Any, Any, Any]] = {
-    "absent": (closed(["a"], a=STRING, b=STRING), {"a": "x", "b": None}, {"a": "x"}),
-    "given": (closed(["a"], a=STRING, b=STRING), {"a": "x", "b": "y"}, {"a": "x", "b": "y"}),
+    "absent": (make_closed_object(["a"], a=STRING, b=STRING), {"a": "x", "b": None}, {"a": "x"}),
+    "given": (make_closed_object(["a"], a=STRING, b=STRING), {"a": "x", "b": "y"}, {"a": "x", "b": "y"}),
     "null was allowed": (
-        closed(["a"], a=STRING, b={"type": ["string", "null"]}),
+        make_closed_object(["a"], a=STRING, b={"type": ["string", "null"]}),
         {"a": "x", "b": None},
         {"a": "x", "b": None},
     ),
-    "null was allowed by a union": (closed([], b={"anyOf": [STRING, NULL]}), {"b": None}, {"b": None}),
-    "null was allowed by an enum": (closed([], b={"enum": ["x", None]}), {"b": None}, {"b": None}),
+    "null was allowed by a union": (make_closed_object([], b={"anyOf": [STRING, NULL]}), {"b": None}, {"b": None}),
+    "null was allowed by an enum": (make_closed_object([], b={"enum": ["x", None]}), {"b": None}, {"b": None}),
     "null was allowed behind a reference": (
-        {**closed([], b={"$ref": "#/$defs/B"}), "$defs": {"B": {"type": ["string", "null"]}}},
+        {**make_closed_object([], b={"$ref": "#/$defs/B"}), "$defs": {"B": {"type": ["string", "null"]}}},
         {"b": None},
         {"b": None},
     ),
     "a reference": (
-        {**closed([], b={"$ref": "#/$defs/B"}), "$defs": {"B": STRING}},
+        {**make_closed_object([], b={"$ref": "#/$defs/B"}), "$defs": {"B": STRING}},
         {"b": None},
         {},
     ),
-    "an enum": (closed([], b={"type": "string", "enum": ["x", "y"]}), {"b": None}, {}),
-    "a constant": (closed([], b={"const": "x"}), {"b": None}, {}),
-    "nothing given": (closed([], a=STRING, b={"type": "integer"}), {"a": None, "b": None}, {}),
-    "inside an object": (closed(["o"], o=closed([], a=STRING)), {"o": {"a": None}}, {"o": {}}),
-    "an optional object": (closed([], o=closed([], a=STRING)), {"o": None}, {}),
+    "an enum": (make_closed_object([], b={"type": "string", "enum": ["x", "y"]}), {"b": None}, {}),
+    "a constant": (make_closed_object([], b={"const": "x"}), {"b": None}, {}),
+    "nothing given": (make_closed_object([], a=STRING, b={"type": "integer"}), {"a": None, "b": None}, {}),
+    "inside an object": (make_closed_object(["o"], o=make_closed_object([], a=STRING)), {"o": {"a": None}}, {"o": {}}),
+    "an optional object": (make_closed_object([], o=make_closed_object([], a=STRING)), {"o": None}, {}),
     "inside an array": (
-        closed(["l"], l={"type": "array", "items": closed(["a"], a=STRING, b=STRING)}),
+        make_closed_object(["l"], l={"type": "array", "items": make_closed_object(["a"], a=STRING, b=STRING)}),
         {"l": [{"a": "x", "b": None}, {"a": "y", "b": "z"}]},
         {"l": [{"a": "x"}, {"a": "y", "b": "z"}]},
     ),
     "nulls in an array stay": (
-        closed(["l"], l={"type": "array", "items": {"type": ["string", "null"]}}, o=STRING),
+        make_closed_object(["l"], l={"type": "array", "items": {"type": ["string", "null"]}}, o=STRING),
         {"l": [None, "x"], "o": None},
         {"l": [None, "x"]},
     ),
     "recursion": (
-        {**closed(["tree"], tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": TREE}},
+        {**make_closed_object(["tree"], tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": TREE}},
         {"tree": {"name": "a", "children": [{"name": "b", "children": None}]}},
         {"tree": {"name": "a", "children": [{"name": "b"}]}},
     ),
     "the first alternative": (
-        closed(["s"], s={"anyOf": [POINT, CIRCLE]}),
+        make_closed_object(["s"], s={"anyOf": [POINT, CIRCLE]}),
         {"s": {"kind": "point", "label": None}},
         {"s": {"kind": "point"}},
     ),
     "the second alternative, where null is a value": (
-        closed(["s"], s={"anyOf": [POINT, CIRCLE]}),
+        make_closed_object(["s"], s={"anyOf": [POINT, CIRCLE]}),
         {"s": {"kind": "circle", "r": 1, "label": None}},
         {"s": {"kind": "circle", "r": 1, "label": None}},
     ),
-    "a property called null": (closed([], null=STRING, properties=STRING), {"null": None, "properties": "x"}, {"properties": "x"}),
-    "other keys stay": (closed([], a=STRING), {"z": None}, {"z": None}),
+    "a property called null": (make_closed_object([], null=STRING, properties=STRING), {"null": None, "properties": "x"}, {"properties": "x"}),
+    "other keys stay": (make_closed_object([], a=STRING), {"z": None}, {"z": None}),
 }  # fmt: skip
 
 
@@ -192,12 +194,12 @@ def test_a_null_that_stands_for_absent_is_removed(name: str) -> None:
 
 
 NOT_STRICT: dict[str, Any] = {
-    "any keys": closed(["a"], a={"type": "object", "additionalProperties": STRING}),
-    "free keys": closed(["a"], a={"type": "object"}),
+    "any keys": make_closed_object(["a"], a={"type": "object", "additionalProperties": STRING}),
+    "free keys": make_closed_object(["a"], a={"type": "object"}),
     "open": {"type": "object", "properties": {"a": STRING}, "additionalProperties": True},
-    "any value": closed(["a"], a={}),
-    "several of all": closed(["a"], a={"allOf": [STRING, {"minLength": 1}]}),
-    "pattern properties": closed(["a"], a={"type": "object", "patternProperties": {"^a": STRING}}),
+    "any value": make_closed_object(["a"], a={}),
+    "several of all": make_closed_object(["a"], a={"allOf": [STRING, {"minLength": 1}]}),
+    "pattern properties": make_closed_object(["a"], a={"type": "object", "patternProperties": {"^a": STRING}}),
 }
 
 
@@ -212,14 +214,14 @@ def test_strict_is_left_out_and_reported_where_openai_would_refuse_it(name: str,
 
 
 def test_a_schema_that_openai_accepts_as_strict_is_not_changed() -> None:
-    schema = closed(["a"], a={"type": ["string", "null"], "default": None, "description": "d"})
+    schema = make_closed_object(["a"], a={"type": ["string", "null"], "default": None, "description": "d"})
     schema["x-optional"] = ["a"]
     assert convert_to_openai_strict(schema)[0].schema is schema
 
 
 def test_the_history_keeps_its_arguments() -> None:
     """A call without the optional property comes back as it was; no provider checks earlier arguments."""
-    request = anthropic_request(closed(["a"], a=STRING, b=STRING))
+    request = anthropic_request(make_closed_object(["a"], a=STRING, b=STRING))
     call = {"type": "tool_use", "id": "toolu_1", "name": "f0", "input": {"a": "x"}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}
     request["messages"] += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
@@ -234,7 +236,7 @@ LEAVES = st.sampled_from(
 
 def objects(inner: Any) -> Any:
     def build(properties: dict[str, Any], chosen: list[bool]) -> dict[str, Any]:
-        return closed(
+        return make_closed_object(
             [name for name, is_required in zip(properties, chosen, strict=False) if is_required], **properties
         )
 
@@ -308,7 +310,7 @@ def with_property(node: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": node}}
 
 
-ANY_OF = [closed(["a"], a=STRING), closed(["b"], b=STRING)]
+ANY_OF = [make_closed_object(["a"], a=STRING), make_closed_object(["b"], b=STRING)]
 REPAIRED: dict[str, Any] = {
     "an array without items": with_property({"type": "array"}),
     "one of the types is an array": with_property({"type": ["string", "array"]}),
@@ -358,7 +360,7 @@ REPAIRED: dict[str, Any] = {
 }
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nest_schema(depth: int) -> dict[str, Any]:
     node = STRING
     for _ in range(depth):
         node = with_property(node)
@@ -369,7 +371,7 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize("target", [*OPENAI, "gemini"])
 @pytest.mark.parametrize("name", REPAIRED)
 def test_one_bad_schema_does_not_refuse_the_request(name: str, target: str, strict: bool) -> None:
-    good = closed(["a"], a=STRING)
+    good = make_closed_object(["a"], a=STRING)
     request = anthropic_request(good, REPAIRED[name], strict=strict)
     sent = translate(request, "request", source="anthropic", target=target)
     assert find_violations(target, sent.json(), "gpt-4.1") == []
@@ -393,8 +395,8 @@ def test_the_same_for_anthropic(name: str) -> None:
 @pytest.mark.parametrize("target", [*OPENAI, "anthropic", "gemini"])
 @pytest.mark.parametrize("strict", [False, True], ids=["loose", "strict"])
 def test_a_schema_that_is_too_deep_becomes_an_open_one(target: str, strict: bool) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": nested(250), "strict": strict}}
-    good = {"type": "function", "function": {"name": "g", "parameters": closed(["a"], a=STRING)}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": nest_schema(250), "strict": strict}}
+    good = {"type": "function", "function": {"name": "g", "parameters": make_closed_object(["a"], a=STRING)}}
     request = {"model": "m", "messages": [{"role": "user", "content": "Hello."}], "tools": [tool, good]}
     source = "openai-responses" if target == "openai-chat" else "openai-chat"
     if source == "openai-responses":

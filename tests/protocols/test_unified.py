@@ -87,7 +87,7 @@ def ledger() -> Ledger:
     return Ledger("elsewhere", NAME)
 
 
-def wired(value: Any) -> Any:
+def decode_again(value: Any) -> Any:
     """A value as the other side decodes it."""
     return decode(encode(value))
 
@@ -102,7 +102,7 @@ def valid(kind: str, value: Any) -> None:
     assert not errors, [error.message for error in errors]
 
 
-def lost(losses: Ledger) -> list[str]:
+def loss_codes(losses: Ledger) -> list[str]:
     """What is reported, but for ids that are escaped: those come back."""
     return [loss.code for loss in losses.losses if loss.code != "id-rewritten"]
 
@@ -160,7 +160,7 @@ junk = st.sampled_from(
 )
 
 
-def asked(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+def change_request(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     body = copy.deepcopy(ASKED)
     change(body)
     return body
@@ -171,14 +171,14 @@ def test_the_room_is_the_one_that_is_asked_for() -> None:
     assert CODEC.http.request_path("any/model", True) == "/v1/unified"
 
 
-def documented() -> Iterator[tuple[str, str]]:
+def read_examples() -> Iterator[tuple[str, str]]:
     yield from re.findall(r"^```(json \w+|sse)\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
 
 
 def test_every_example_of_the_documentation_says_what_it_is() -> None:
     fences = re.findall(r"^```(\w.*)$", DOCS, re.MULTILINE)
     assert [fence for fence in fences if fence != "sse" and not fence.startswith("json ")] == []
-    assert len(list(documented())) == len(fences) >= 12
+    assert len(list(read_examples())) == len(fences) >= 12
 
 
 def _called_before(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ def _called_before(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": None, "tool_calls": calls}, message]
 
 
-@pytest.mark.parametrize(("kind", "text"), list(documented()))
+@pytest.mark.parametrize(("kind", "text"), list(read_examples()))
 def test_the_documentation_is_true(kind: str, text: str) -> None:
     if kind == "sse":
         events = read_stream(text.encode())
@@ -222,8 +222,8 @@ def check_request(body: dict[str, Any]) -> None:
     request = CODEC.read_request(body)
     assert CODEC.write_request(request, ledger()) is body
     losses = ledger()
-    again = wired(CODEC.write_request(strip_origins(request), losses))
-    assert not lost(losses)
+    again = decode_again(CODEC.write_request(strip_origins(request), losses))
+    assert not loss_codes(losses)
     valid("request", again)
     assert strip_origins(CODEC.read_request(again)) == strip_origins(request)
     assert again == body
@@ -234,8 +234,8 @@ def check_answer(body: dict[str, Any]) -> None:
     response = CODEC.read_response(body)
     assert CODEC.write_response(response, ledger(), WriteContext()) is body
     losses = ledger()
-    again = wired(CODEC.write_response(strip_origins(response), losses, WriteContext()))
-    assert not lost(losses)
+    again = decode_again(CODEC.write_response(strip_origins(response), losses, WriteContext()))
+    assert not loss_codes(losses)
     assert strip_origins(CODEC.read_response(again)) == strip_origins(response)
     assert again == body | {"losses": []}
 
@@ -266,7 +266,7 @@ def test_answers_come_back() -> None:
 
 
 def test_a_changed_request_keeps_what_was_not_touched() -> None:
-    spelled = asked(
+    spelled = change_request(
         lambda body: body["messages"].__setitem__(0, {"role": "user", "content": [{"type": "text", "text": "x"}]})
     )
     request = CODEC.read_request(spelled)
@@ -508,7 +508,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str, str]] = [
 @pytest.mark.parametrize(("change", "path", "problem"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_clients_are_held_to_the_rules(change: Callable[[dict[str, Any]], Any], path: str, problem: str) -> None:
     with pytest.raises(Malformed) as caught:
-        CODEC.read_request(asked(change))
+        CODEC.read_request(change_request(change))
     assert caught.value.path == path
     assert re.search(problem, caught.value.problem), caught.value.problem
 
@@ -533,11 +533,11 @@ ACCEPTED: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("change", ACCEPTED.values(), ids=ACCEPTED)
 def test_other_spellings_mean_the_same_when_rewritten(change: Callable[[dict[str, Any]], Any]) -> None:
-    body = asked(change)
+    body = change_request(change)
     valid("request", body)
     request = CODEC.read_request(body)
     assert CODEC.write_request(request, ledger()) is body
-    again = wired(CODEC.write_request(strip_origins(request), ledger()))
+    again = decode_again(CODEC.write_request(strip_origins(request), ledger()))
     assert strip_origins(CODEC.read_request(again)) == strip_origins(request)
 
 
@@ -548,7 +548,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(child)
 
 
-FULL = asked(
+FULL = change_request(
     lambda body: (
         _top(tool_choice={"allowed": ["get_weather"], "mode": "auto"}, reasoning={"effort": "low"}, stop=["x"])(body),
         _top(tools=[*MAPS], response_format={"type": "schema", "schema": {"type": "object"}}, cache=True)(body),
@@ -561,7 +561,7 @@ FULL = asked(
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: Any) -> Any:
+def damaged_body(draw: st.DrawFn, whole: Any) -> Any:
     """A body with one to three values replaced by others."""
     body = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, 3))):
@@ -579,11 +579,11 @@ def test_whatever_a_peer_sends_is_read_or_refused(data: st.DataObject) -> None:
         (CODEC.read_request, lambda value: CODEC.write_request(value, ledger()), FULL),
         (CODEC.read_response, lambda value: CODEC.write_response(value, ledger(), WriteContext()), ANSWERED),
     ):
-        body = data.draw(damaged(whole))
+        body = data.draw(damaged_body(whole))
         with contextlib.suppress(Malformed):
             value = read(body)
             assert write(value) is body
-            wired(write(strip_origins(value)))
+            decode_again(write(strip_origins(value)))
 
 
 # --- results: data or parts -----------------------------------------------------------------------------------------
@@ -607,13 +607,13 @@ RESULTS: list[tuple[Any, tuple[str, ...], Any]] = [
 
 @pytest.mark.parametrize(("content", "texts", "value"), RESULTS)
 def test_results_hold_text_data_or_parts(content: Any, texts: tuple[str, ...], value: Any) -> None:
-    body = asked(_result(content=content))
+    body = change_request(_result(content=content))
     request = CODEC.read_request(body)
     result = request.turns[2].parts[0]
     assert isinstance(result, Result)
     assert tuple(part.text for part in result.content if isinstance(part, Text)) == texts
     assert result.value == (content if value is ... else value)
-    out = wired(CODEC.write_request(strip_origins(request), ledger()))
+    out = decode_again(CODEC.write_request(strip_origins(request), ledger()))
     assert strip_origins(CODEC.read_request(out)) == strip_origins(request)
     if content != [PART]:
         assert out == body
@@ -623,7 +623,7 @@ def test_a_text_value_and_values_like_parts_stay_values() -> None:
     for value in ("text", [PART]):
         result = Result("c", (Text(encode_text(value)),), value=value)
         turns = (Turn("assistant", (Call("c", "f", "{}"),)), Turn("tool", (result,)))
-        out = wired(CODEC.write_request(Request(turns=turns), ledger()))
+        out = decode_again(CODEC.write_request(Request(turns=turns), ledger()))
         assert out["messages"][1]["results"][0]["content"] == [{"type": "json", "value": value}]
         assert strip_origins(CODEC.read_request(out)).turns == turns
 
@@ -639,7 +639,7 @@ def test_missing_descriptions_are_filled_in_and_reported() -> None:
         Tool("h", "x", {"type": "OBJECT"}),
     )
     losses = ledger()
-    body = wired(CODEC.write_request(Request(turns=(Turn("user", (Text("x"),)),), tools=tools), losses))
+    body = decode_again(CODEC.write_request(Request(turns=(Turn("user", (Text("x"),)),), tools=tools), losses))
     valid("request", body)
     assert CODEC.read_request(body).tools[0].parameters["properties"]["c"] == {"description": "there"}  # type: ignore[union-attr]
     assert [tool["parameters"]["type"] for tool in body["tools"]] == ["object"] * 3
@@ -658,7 +658,7 @@ def test_neighbouring_results_share_a_message_and_strangers_stand_apart() -> Non
         Turn("tool", (Result("b", (Text("2"),)), Text("and this"))),
         Turn("user", (Result("c", ()), Text("x"))),
     )
-    out = wired(CODEC.write_request(Request(turns=turns), ledger()))
+    out = decode_again(CODEC.write_request(Request(turns=turns), ledger()))
     assert [message["role"] for message in out["messages"]] == ["assistant", "tool", "user", "tool", "user"]
     assert [item["tool_call_id"] for item in out["messages"][1]["results"]] == ["tw_a", "tw_b"]
     CODEC.read_request(out)
@@ -681,7 +681,7 @@ def test_what_cannot_be_said_is_reported() -> None:
         settings=Settings(count=2, logprobs=True, stream_usage=True, format=Format("json", strict=True)),
     )
     losses = ledger()
-    body = wired(CODEC.write_request(request, losses))
+    body = decode_again(CODEC.write_request(request, losses))
     valid("request", body)
     CODEC.read_request(body)
     assert body["messages"][1]["tool_calls"][0]["arguments"] == {"_raw": "[1]"}
@@ -865,12 +865,12 @@ def requests(draw: st.DrawFn) -> Request:
 @settings(deadline=None)
 def test_every_request_survives(request: Request) -> None:
     losses = ledger()
-    body = wired(CODEC.write_request(request, losses))
-    assert not lost(losses)
+    body = decode_again(CODEC.write_request(request, losses))
+    assert not loss_codes(losses)
     valid("request", body)
     read = CODEC.read_request(body)
     assert strip_origins(read) == request
-    assert wired(CODEC.write_request(read, losses)) == body
+    assert decode_again(CODEC.write_request(read, losses)) == body
 
 
 finishes = st.builds(Finish, st.sampled_from(get_args(FinishKind)), words, words, words)
@@ -908,8 +908,8 @@ streamed = st.builds(
 @settings(deadline=None)
 def test_every_answer_survives(response: Response) -> None:
     losses = ledger()
-    body = wired(CODEC.write_response(response, losses, WriteContext()))
-    assert not lost(losses)
+    body = decode_again(CODEC.write_response(response, losses, WriteContext()))
+    assert not loss_codes(losses)
     valid("error_answer" if response.failure else "answer", body)
     assert has_error(body) is (response.failure is not None)
     read = CODEC.read_response(body)
@@ -980,7 +980,7 @@ def test_no_stream_makes_the_reader_raise(data: st.DataObject) -> None:
         {"type": "error", "error": {"type": "quota"}},
     ]
     order = data.draw(st.lists(st.sampled_from(events), max_size=3))
-    stream = data.draw(damaged(events[: data.draw(st.integers(1, len(events)))])) + order
+    stream = data.draw(damaged_body(events[: data.draw(st.integers(1, len(events)))])) + order
     read = read_stream(sse(*stream))
     assert any(isinstance(event, ResponseEnd | ResponseFailed) for event in read)
     assert frames(write_stream(read))
@@ -1192,7 +1192,7 @@ def test_arguments_that_do_not_parse_are_an_error(arguments: str, finish: Finish
     parts = (Text("x"), Call("c0", "g", '{"ok":1}'), Call("c1", "f", arguments), Call("c2", "f", "{"))
     response = Response("a", "m", choices=(Choice(0, parts, finish),), usage=Usage(1, 2))
     losses = ledger()
-    body = wired(CODEC.write_response(response, losses, WriteContext()))
+    body = decode_again(CODEC.write_response(response, losses, WriteContext()))
     valid("error_answer", body)
     assert has_error(body)
     error = body["error"]

@@ -69,7 +69,7 @@ def events_of(data: bytes) -> list[Event]:
     return [*reader.feed(data), *reader.close()]
 
 
-def written(events: Any) -> bytes:
+def write_events(events: Any) -> bytes:
     writer = CODEC.make_stream_writer(Ledger("elsewhere", NAME), WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
@@ -90,7 +90,9 @@ def meaning(message: Any) -> list[dict[str, Any]]:
 def test_a_stream_written_from_meaning_accumulates_to_the_same_message(path: Path, serve: Serve) -> None:
     """Sample → events → meaning alone → our bytes → the SDK: as from the sample itself."""
     data = path.read_bytes()
-    ours, theirs = (final(serve, stream) for stream in (written(unfold(strip_origins(fold(events_of(data))))), data))
+    ours, theirs = (
+        final(serve, stream) for stream in (write_events(unfold(strip_origins(fold(events_of(data))))), data)
+    )
     if path.stem != "web_search_with_citation":
         assert meaning(ours) == meaning(theirs)
     else:
@@ -104,12 +106,12 @@ def test_a_stream_written_from_meaning_accumulates_to_the_same_message(path: Pat
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_stream_that_passes_through_accumulates_to_the_same_message(path: Path, serve: Serve) -> None:
     data = path.read_bytes()
-    assert final(serve, written(events_of(data))) == final(serve, data)
+    assert final(serve, write_events(events_of(data))) == final(serve, data)
 
 
 def test_a_stream_without_event_lines_is_made_readable(serve: Serve) -> None:
     data = (HERE / "negative" / "anthropic_data_only_no_event_lines.sse").read_bytes()
-    assert final(serve, written(events_of(data))).content[0].text == "Hello!"
+    assert final(serve, write_events(events_of(data))).content[0].text == "Hello!"
 
 
 def test_interleaved_parts_of_another_wire(serve: Serve) -> None:
@@ -130,7 +132,7 @@ def test_interleaved_parts_of_another_wire(serve: Serve) -> None:
         UsageUpdate(Usage(100, 7, cache_read=40)),
         ResponseEnd(),
     ]
-    message = final(serve, written(events))
+    message = final(serve, write_events(events))
     assert meaning(message) == [
         {"type": "thinking", "thinking": "Hm", "signature": ""},
         {"type": "text", "text": "Two at once."},
@@ -160,7 +162,7 @@ def test_a_search_of_another_provider(serve: Serve) -> None:
         UsageUpdate(Usage(1, 1)),
         ResponseEnd(),
     ]
-    message = final(serve, written(events))
+    message = final(serve, write_events(events))
     call, result, text = message.content
     assert (call.name, call.input, result.tool_use_id) == ("web_search", {"query": "weather"}, call.id)
     assert [item.url for item in result.content] == ["https://a"]
@@ -205,4 +207,4 @@ def test_errors_raise_what_the_sdk_has_for_them(kind: str, status: int, raised: 
 def test_a_failure_inside_a_stream_is_raised(serve: Serve) -> None:
     failed = ResponseFailed(Failure("overloaded", "busy", 503))
     with pytest.raises(anthropic.APIStatusError, match="busy"):
-        final(serve, written([ResponseStart("r", "m"), PartStart(0, Text("a")), failed]))
+        final(serve, write_events([ResponseStart("r", "m"), PartStart(0, Text("a")), failed]))

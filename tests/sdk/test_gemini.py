@@ -58,7 +58,7 @@ def ask(serve: Serve) -> Iterator[Ask]:
         client.close()
 
 
-def folded(path: Path) -> Response:
+def fold_stream(path: Path) -> Response:
     reader = find_codec(FOLDERS[path.parent.name]).make_stream_reader()
     response: Response = strip_origins(fold([*reader.feed(path.read_bytes()), *reader.close()]))
     return response
@@ -85,7 +85,7 @@ def _arguments(call: Call) -> Any:
 
 @pytest.mark.parametrize("path", STREAMS, ids=ids)
 def test_every_stream_that_we_write_is_understood(path: Path, ask: Ask) -> None:
-    response = folded(path)
+    response = fold_stream(path)
     stream = ask(200, SSE, rewritten(response)).models.generate_content_stream(model="m", contents="hi")
     if response.failure is not None:
         with pytest.raises(errors.APIError) as caught:

@@ -68,7 +68,7 @@ def client(serve: Serve) -> Iterator[Callable[..., openai.OpenAI]]:
         one.close()
 
 
-def written(events: Iterator[Event] | list[Event], context: WriteContext | None = None) -> bytes:
+def write_events(events: Iterator[Event] | list[Event], context: WriteContext | None = None) -> bytes:
     writer = CODEC.make_stream_writer(Ledger("other", "openai-chat"), context or WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
@@ -98,7 +98,7 @@ def test_samples_add_up_to_what_they_mean(path: Path, client: Callable[..., open
         asked = {**json_values.decode((SAMPLES / "requests" / "chat_legacy.json").read_bytes())}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         context = WriteContext(CODEC.read_request(asked))
-    assert added_up(client(written(unfold(response), context)), tools=[STRICT]) == response
+    assert added_up(client(write_events(unfold(response), context)), tools=[STRICT]) == response
 
 
 @pytest.mark.parametrize("path", [p for p in WHOLE if p.stem != "error_midstream"], ids=lambda path: path.stem)
@@ -138,7 +138,7 @@ def test_calls_that_interleave_add_up(client: Callable[..., openai.OpenAI]) -> N
         UsageUpdate(Usage(1, 2)),
         ResponseEnd(),
     ]
-    response = added_up(client(written(events)), tools=[STRICT])
+    response = added_up(client(write_events(events)), tools=[STRICT])
     parts = response.choices[0].parts
     assert parts[0] == Reasoning("hm", "raw")
     assert isinstance(parts[1], Text)
@@ -157,14 +157,14 @@ def test_seals_of_our_own_add_up(client: Callable[..., openai.OpenAI]) -> None:
         Call("a", "f", "{}", seal=Seal("openai-chat@google", "sig")),
     )
     choice = Choice(0, parts, Finish("calls", "tool_calls"))
-    response = added_up(client(written(unfold(Response("c", "m", 1, (choice,))))), tools=[STRICT])
+    response = added_up(client(write_events(unfold(Response("c", "m", 1, (choice,))))), tools=[STRICT])
     found = response.choices[0].parts
     assert [part.seal for part in found if isinstance(part, Reasoning) and part.seal] == seals
     assert found[-2:] == parts[-2:]
 
 
 def test_custom_calls_are_iterated(client: Callable[..., openai.OpenAI]) -> None:
-    data = written(unfold(meant(SAMPLES / "openai_chat" / "custom_tool_call.json")))
+    data = write_events(unfold(meant(SAMPLES / "openai_chat" / "custom_tool_call.json")))
     connected = client(data)
     with connected.chat.completions.create(
         model="m", messages=[{"role": "user", "content": "hi"}], stream=True
@@ -192,21 +192,21 @@ def test_endings_that_the_sdk_raises(
     for index, part in enumerate(parts):
         events.append(PartStart(index, part))
         events.append(PartEnd(index, getattr(part, "incomplete", False)))
-    data = written([*events, ChoiceEnd(finish), ResponseEnd()])
+    data = write_events([*events, ChoiceEnd(finish), ResponseEnd()])
     with pytest.raises(raised):
         added_up(client(data), tools=[STRICT], response_format={"type": "json_object"})
 
 
 def test_a_refusal_keeps_its_channel(client: Callable[..., openai.OpenAI]) -> None:
     events: list[Event] = [START, PartStart(0, Refusal("")), TextDelta(0, "no"), PartEnd(0)]
-    response = added_up(client(written([*events, ChoiceEnd(Finish("refusal")), ResponseEnd()])))
+    response = added_up(client(write_events([*events, ChoiceEnd(Finish("refusal")), ResponseEnd()])))
     assert response.choices[0].parts == (Refusal("no"),)
     assert response.choices[0].finish == Finish("stop", "stop")
 
 
 def test_a_failure_in_the_stream_is_raised(client: Callable[..., openai.OpenAI]) -> None:
     events: list[Event] = [START, PartStart(0, Text("")), TextDelta(0, "x")]
-    data = written([*events, ResponseFailed(Failure("rate", "slow down", 429))])
+    data = write_events([*events, ResponseFailed(Failure("rate", "slow down", 429))])
     with pytest.raises(openai.APIError, match="slow down") as caught:
         added_up(client(data))
     assert caught.value.code == "rate_limit_exceeded"

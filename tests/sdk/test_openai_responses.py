@@ -74,7 +74,7 @@ def client(serve: Serve, sdk: openai.OpenAI) -> Connect:
     return connect
 
 
-def written(events: Any, source: str = "other", context: WriteContext | None = None) -> bytes:
+def write_events(events: Any, source: str = "other", context: WriteContext | None = None) -> bytes:
     writer = CODEC.make_stream_writer(Ledger(source, NAME), context or WriteContext(now=1_767_225_601, seed="s"))
     return b"".join([*(writer.write(event) for event in events), writer.close()])
 
@@ -99,7 +99,7 @@ def final(one: openai.OpenAI, **options: Any) -> Any:
             return error
 
 
-def told(answer: Any) -> list[Any]:
+def read_items(answer: Any) -> list[Any]:
     """The items of an answer without ids, which are ours to choose, and without what is null."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,7 +120,7 @@ def test_the_sdk_makes_of_our_streams_what_it_makes_of_the_samples(path: Path, f
     data = path.read_bytes()
     events = read(data)
     ours = lean(events) if form == "lean" else unfold(strip_origins(fold(events)))
-    first, second = final(client(data)), final(client(written(ours, NAME)))
+    first, second = final(client(data)), final(client(write_events(ours, NAME)))
     if isinstance(first, Exception):
         assert isinstance(second, RuntimeError)
         return
@@ -128,7 +128,7 @@ def test_the_sdk_makes_of_our_streams_what_it_makes_of_the_samples(path: Path, f
     if path.stem == "shell_call":
         assert second.output[0].action.commands == ["ls -l"]
         return
-    assert told(second) == told(first)
+    assert read_items(second) == read_items(first)
     assert second.usage == first.usage
     assert second.output_text == first.output_text
 
@@ -158,11 +158,11 @@ EVERYTHING = Response(
 
 
 def test_everything_that_an_answer_can_hold_arrives_streamed_and_whole(client: Connect) -> None:
-    streamed = final(client(written(unfold(EVERYTHING))), tools=[STRICT])
+    streamed = final(client(write_events(unfold(EVERYTHING))), tools=[STRICT])
     assert not isinstance(streamed, Exception), streamed
     body = CODEC.write_response(EVERYTHING, Ledger("other", NAME), WriteContext(now=1_767_225_601, seed="s"))
     whole = client(json_values.encode(body), headers=JSON).responses.create(model="m", input="x")
-    assert told(streamed) == told(whole)
+    assert read_items(streamed) == read_items(whole)
     assert [item.type for item in whole.output] == [
         "reasoning", "message", "web_search_call", "function_call", "function_call", "custom_tool_call",
         "tool_search_call", "shell_call", "apply_patch_call", "local_shell_call", "computer_call",
@@ -179,7 +179,7 @@ def test_everything_that_an_answer_can_hold_arrives_streamed_and_whole(client: C
 
 def test_a_first_and_second_turn_through_the_types_of_the_sdk(client: Connect) -> None:
     """What an SDK client replays of our answer, nulls and all, is read and means the same."""
-    streamed = final(client(written(unfold(EVERYTHING))))
+    streamed = final(client(write_events(unfold(EVERYTHING))))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         replayed = [item.model_dump(mode="json") for item in streamed.output]
@@ -210,7 +210,7 @@ def test_interleaved_calls_arrive_whole(client: Connect) -> None:
         ChoiceEnd(Finish("calls")),
         ResponseEnd(),
     ]
-    answer = final(client(written(events)), tools=[STRICT])
+    answer = final(client(write_events(events)), tools=[STRICT])
     assert [getattr(item, "parsed_arguments", None) for item in answer.output] == [None, {"a": 1}, {"b": 2}]
 
 
@@ -218,7 +218,7 @@ def test_failures_reach_the_client(client: Connect) -> None:
     started: list[Event] = [ResponseStart("x", "m", 5), PartStart(0, Text("")), TextDelta(0, "Hel")]
     failure = ResponseFailed(Failure("overloaded", "Busy.", 529))
     for events in ([*started, failure], [failure], started):
-        body = written(events)
+        body = write_events(events)
         assert isinstance(final(client(body)), RuntimeError)
         with client(body).responses.create(model="m", input="x", stream=True) as stream:
             last = list(stream)[-1]

@@ -46,7 +46,7 @@ def meant(protocol: str, data: bytes) -> Response:
     return fold([*reader.feed(data), *reader.close()])
 
 
-def told(response: Response) -> tuple[str, list[tuple[str, Any]]]:
+def text_and_calls(response: Response) -> tuple[str, list[tuple[str, Any]]]:
     """The text and the calls of an answer: what an SDK must add up to."""
     parts = response.choices[0].parts if response.choices else ()
     text = "".join(part.text for part in parts if isinstance(part, Text))
@@ -146,7 +146,7 @@ def test_official_sdks_add_up_what_we_write(serve: Serve, source: str, path: Pat
             assert may_raise(response, finish), out.decode()
             return
     assert response.failure is None
-    wanted_text, wanted_calls = told(response)
+    wanted_text, wanted_calls = text_and_calls(response)
     assert wanted_text in text or finish is None
     if finish is None or finish.kind != "length":
         assert [call for call in calls if call in wanted_calls] == wanted_calls

@@ -663,14 +663,14 @@ KEYS = st.sampled_from(["model", "tools", "stream", "x", "Model", "messages", "a
     st.lists(st.tuples(KEYS, st.sampled_from(["1", '"a"', "[]", '{"model":"b","model":"c"}'])), max_size=6), st.data()
 )
 def test_every_repeated_key_is_found_however_it_is_written(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
-    def written(key: str) -> str:
+    def write_key(key: str) -> str:
         escapes = data.draw(st.lists(st.booleans(), min_size=len(key), max_size=len(key)))
         return '"' + "".join(
             f"\\u{ord(one):04x}" if escape or one < " " else one for one, escape in zip(key, escapes, strict=True)
         ) + '"'  # fmt: skip
 
     space = data.draw(st.sampled_from(["", " ", "\n\t"]))
-    rows = [f"{space}{written(key)}{space}:{space}{value}" for key, value in pairs]
+    rows = [f"{space}{write_key(key)}{space}:{space}{value}" for key, value in pairs]
     body = ("{" + ",".join(rows) + "}").encode()
     names = [key for key, _ in pairs]
     is_repeated = len(set(names)) < len(names)

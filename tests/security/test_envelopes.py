@@ -259,29 +259,33 @@ def test_old_envelopes_are_opened_for_a_time(tmp_path: Path, now: float, switch:
 
 
 def test_gateways_with_the_same_secret_have_the_same_keys(tmp_path: Path) -> None:
-    def loaded(store: str, environ: dict[str, str], **settings: Any) -> EnvelopeKeys:
+    def load_keys(store: str, environ: dict[str, str], **settings: Any) -> EnvelopeKeys:
         server = ServerSettings(secret_env="SECRET") if "SECRET" in environ else None
         return load_envelope_keys(_config(store, server, **settings), environ, 0.0)
 
     postgres, secret = "postgresql://u:{}@h/db", {"SECRET": "s" * 32}
-    assert loaded("none", secret) == loaded(f"sqlite://{tmp_path}/a.db", secret) == loaded(postgres.format("p"), secret)
+    assert (
+        load_keys("none", secret)
+        == load_keys(f"sqlite://{tmp_path}/a.db", secret)
+        == load_keys(postgres.format("p"), secret)
+    )
     assert not (tmp_path / "a.db.key").exists()
-    assert loaded("none", {"SECRET": "t" * 32}) != loaded("none", secret)
-    both = loaded("none", {"SECRET": f"{'t' * 32},{'s' * 32}"})
-    assert read_envelope(write_envelope([EnvelopeEntry("next", "m", "v")], loaded("none", secret)), both)
-    assert loaded(postgres.format("p"), {}) == loaded("postgresql://v:p@other/db", {})
-    assert loaded(postgres.format("p"), {}) != loaded(postgres.format("q"), {})
+    assert load_keys("none", {"SECRET": "t" * 32}) != load_keys("none", secret)
+    both = load_keys("none", {"SECRET": f"{'t' * 32},{'s' * 32}"})
+    assert read_envelope(write_envelope([EnvelopeEntry("next", "m", "v")], load_keys("none", secret)), both)
+    assert load_keys(postgres.format("p"), {}) == load_keys("postgresql://v:p@other/db", {})
+    assert load_keys(postgres.format("p"), {}) != load_keys(postgres.format("q"), {})
     stored = {"STORE_KEY": "e" * 32}
-    assert loaded(postgres.format("p"), stored, key_env="STORE_KEY") == loaded(
+    assert load_keys(postgres.format("p"), stored, key_env="STORE_KEY") == load_keys(
         "postgresql://h/db", stored, key_env="STORE_KEY"
     )
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    assert loaded("none", state) == loaded("none", state), "the file in the state folder"
-    assert loaded("none", state) != loaded("none", {"XDG_STATE_HOME": str(tmp_path / "another")})
+    assert load_keys("none", state) == load_keys("none", state), "the file in the state folder"
+    assert load_keys("none", state) != load_keys("none", {"XDG_STATE_HOME": str(tmp_path / "another")})
     file = tmp_path / "state" / "toolwire" / "envelopes.key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-    assert loaded("postgresql://u@h/db", {}) == loaded("postgresql://u@h/db", {}), "that of the process, for now"
+    assert load_keys("postgresql://u@h/db", {}) == load_keys("postgresql://u@h/db", {}), "that of the process, for now"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:

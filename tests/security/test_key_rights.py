@@ -156,13 +156,13 @@ def test_a_fallback_is_left_out_or_taken(served: Served, scenes: dict[str, Scene
 
 
 def test_lists_have_the_models_of_allowed_providers(served: Served) -> None:
-    def listed(key: str) -> set[str]:
+    def list_models(key: str) -> set[str]:
         got = ask(served.port, "GET", "/v1/models", headers=headers_of(key))
         return {model["id"] for model in got.json()["data"]}
 
-    assert listed("all") == {"alias", "eyes", "both", "blind", "loopback"}
-    assert listed("ana") == {"alias", "eyes", "both"}
-    assert listed("ben") == {"both", "blind"}
+    assert list_models("all") == {"alias", "eyes", "both", "blind", "loopback"}
+    assert list_models("ana") == {"alias", "eyes", "both"}
+    assert list_models("ben") == {"both", "blind"}
     assert ask(served.port, "GET", "/v1/models/alias", headers=headers_of("ben")).status == 403
 
 

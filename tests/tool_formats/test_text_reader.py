@@ -63,7 +63,7 @@ def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
     reader = TextReader(TOOLS, FORMATS)
     assert reader.feed(f"Hm. {MARKED}\n<tool_ca") == ["Hm. "]
     assert reader.discard_calls() == [f"{MARKED}\n"]
-    assert _joined(reader.feed(f"ll> {MARKED}") + reader.close(False)) == [f"<tool_call> {MARKED}"]
+    assert join_texts(reader.feed(f"ll> {MARKED}") + reader.close(False)) == [f"<tool_call> {MARKED}"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
 )
 def test_reasoning(text: str, facts: dict[str, bool], expected: list[Piece]) -> None:
     for chunks in every_split(text):
-        assert _joined(read_pieces(text, TOOLS, chunks, **facts)) == expected
+        assert join_texts(read_pieces(text, TOOLS, chunks, **facts)) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_words_around_a_dropped_mark_do_not_run_together(text: str, content: str
 def test_a_call_ends_reasoning_that_is_never_closed() -> None:
     text = f"<think>I look it up. {MARKED}"
     for chunks in every_split(text):
-        reasoning, call = _joined(read_pieces(text, TOOLS, chunks))
+        reasoning, call = join_texts(read_pieces(text, TOOLS, chunks))
         assert reasoning == ReasoningText("I look it up. ")
         assert isinstance(call, TextCall)
 
@@ -117,7 +117,7 @@ def test_reasoning_flows() -> None:
     assert feed_all(reader, "<think>", "a", "b</th", "ink>") == [[], [ReasoningText("a")], [ReasoningText("b")], []]
 
 
-def _joined(pieces: list[Piece]) -> list[Piece]:
+def join_texts(pieces: list[Piece]) -> list[Piece]:
     """Texts that follow each other as one."""
     joined: list[Piece] = []
     for piece in pieces:
