@@ -136,6 +136,7 @@ def test_a_bad_call_is_refused(provider: Provider, repairing: str, source: str, 
         conversation.run()
     if (source, stream) != ("openai-responses", True):  # OpenAI's SDK does not repeat what `response.failed` says
         assert "get_weather" in str(caught.value)
+    assert len(script.asked) == 1
 
 
 @streamed

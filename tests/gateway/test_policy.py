@@ -181,13 +181,14 @@ def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start)
 
 @in_all_pairs
 def test_bad_arguments_are_refused_in_the_clients_own_shape(start: Start, source: str, stream: bool) -> None:
-    client, _ = start(ScriptedAnswer(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
+    client, talk = start(ScriptedAnswer(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
     # Where the stream had begun, this SDK says only that it did not end well.
     mute = source == "openai-responses" and stream
     with pytest.raises(
         client.raises, match="`city` is missing" + (r"|receive a `response\.completed`" if mute else "")
     ):
         client.turn()
+    assert len(talk.asked) == 1  # the model's mistake is no failure of its provider: it is not asked again
 
 
 @pytest.mark.parametrize("source", CLIENTS)

@@ -418,7 +418,7 @@ class RefusedCall(Struct, frozen=True):
 
     call: Call
     reason: str
-    """The result that the model gets instead, so that it tries again."""
+    """The result that the model gets instead, so that it tries again. For a fatal one, what is wrong."""
     fatal: bool = False
     """The whole answer is refused."""
 
@@ -538,8 +538,10 @@ class PolicyUndo(Struct, frozen=True):
         ledger.note("policy-arguments-invalid", source_path(call), what, tool_undo.rule)
         if tool_undo.validate == "report":
             return call
-        reason = f"The arguments do not match the tool's parameters: {listed}. Call it again with arguments that do."
-        return RefusedCall(call, reason, tool_undo.validate == "refuse")
+        reason = f"the arguments do not match the tool's parameters: {listed}"
+        if tool_undo.validate == "refuse":
+            return RefusedCall(call, reason, fatal=True)
+        return RefusedCall(call, f"Not run, because {reason}. Call it again with arguments that do.")
 
 
 NOTHING_TO_UNDO = PolicyUndo()

@@ -18,6 +18,7 @@ from toolwire.call_repair.argument_stream import ArgumentMender
 from toolwire.call_repair.calls import repair_call
 from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.core import ids
+from toolwire.core.errors import bad_call_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -38,7 +39,6 @@ from toolwire.core.events import (
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
-    Failure,
     Finish,
     Part,
     Reasoning,
@@ -395,9 +395,8 @@ class AnswerRepair:
 
     def _refuse_call(self, name: str, problem: str, out: list[Event]) -> None:
         if self._plan.on_bad_call == "refuse":
-            message = f'the model\'s call of `{name}` cannot be run: {problem} (`on_bad_call` is "refuse")'
             self.has_changes = True
-            out.append(ResponseFailed(Failure("upstream", message, 502)))
+            out.append(ResponseFailed(bad_call_failure(name, problem, '`on_bad_call = "refuse"`')))
 
     # --- reports ---
 

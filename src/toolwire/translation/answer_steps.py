@@ -18,6 +18,7 @@ from toolwire.core import ids
 from toolwire.core.argument_guard import RAW_ARGUMENTS_KEY, ArgumentGuard
 from toolwire.core.codec import Codec
 from toolwire.core.envelopes import EnvelopeEntry, EnvelopeKeys, write_envelope
+from toolwire.core.errors import bad_call_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -356,8 +357,7 @@ class AnswerSteps(Struct, eq=False):
             self.choices_with_calls.remove(open_part.choice)
         if not restored.fatal:
             return []
-        message = f"the model's call of `{restored.call.name}` was refused: {restored.reason}"
-        self.failure = Failure("upstream", message, 502)
+        self.failure = bad_call_failure(restored.call.name, restored.reason, '`validate = "refuse"`')
         return [ResponseFailed(self.failure)]
 
     def _end_broken_call(self, incomplete: bool) -> list[Event]:
