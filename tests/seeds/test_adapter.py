@@ -156,6 +156,17 @@ def test_calls_alone_give_results_alone() -> None:
     assert [block["tool_use_id"] for block in turns[0]["content"]] == ["toolu_1", "toolu_2"]
 
 
+@pytest.mark.parametrize("protocol", ANSWERS)
+@pytest.mark.parametrize("content", ["no such city", {"code": 7}, ""])
+def test_a_failed_output_is_marked_in_every_protocol(protocol: str, content: Any) -> None:
+    (call,) = parse_tool_calls(protocol, ANSWERS[protocol])
+    failed = build_tool_results(protocol, [call], [ToolOutput(call.id, content, is_error=True)])
+    assert failed != build_tool_results(protocol, [call], [ToolOutput(call.id, content)])
+    marked = "[tool error]" in str(failed)
+    assert marked == (protocol in ("openai-chat", "openai-responses"))
+    assert [loss.code for loss in failed.losses] == ["error-marked"] * marked
+
+
 def test_an_output_without_a_call_and_a_call_without_an_output_are_named() -> None:
     with pytest.raises(Malformed, match="wrong_id"):
         build_tool_results("openai-chat", CHAT, [ToolOutput("wrong_id", "x")])

@@ -18,6 +18,7 @@ from toolwire.translation.answer_repair import AnswerRepair, plan_repair, repair
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.history import place_results
+from toolwire.translation.request_steps.turn_content import mark_failed_results
 from toolwire.translation.streaming import StreamTranslation
 
 BodyKind = Literal["request", "response", "error"]
@@ -173,12 +174,19 @@ def parse_tool_calls(
     ]
 
 
+class ToolMessages(list[Object]):
+    """The messages of `build_tool_results`: a list, with what could not be said in the protocol."""
+
+    losses: tuple[Loss, ...] = ()
+
+
 def build_tool_results(
     protocol: str, response: Body | Sequence[ToolCall], outputs: Sequence[ToolOutput]
-) -> list[Object]:
+) -> ToolMessages:
     """The messages to append to the history: the assistant's turn, then the results.
 
-    Given a list of calls instead of a response, the results only.
+    Given a list of calls instead of a response, the results only. A failed output is marked as the gateway marks it: by
+    the protocol's own flag, or at the start of its text, which `losses` of the list reports.
     """
     codec = find_codec(protocol)
     turns: tuple[Turn, ...] = ()
@@ -191,8 +199,12 @@ def build_tool_results(
     results = _build_results(calls, outputs)
     if results:
         turns += tuple(place_results(results, (), codec.constraints))
-    body = codec.write_request(Request(turns=turns), Ledger("", codec.name))
-    messages: list[Object] = body[codec.constraints.turns_key]
+    ledger = Ledger("", codec.name)
+    request = Request(turns=turns)
+    if any(output.is_error for output in outputs):
+        request = mark_failed_results(request, codec.constraints, ledger)
+    messages = ToolMessages(codec.write_request(request, ledger)[codec.constraints.turns_key])
+    messages.losses = tuple(loss for loss in ledger.losses if loss.severity != "added")  # to the rest of a request
     return messages
 
 
