@@ -87,6 +87,60 @@ def test_half_of_a_character_is_replaced_and_reported(served: Served, protocol: 
     assert "text-repaired" in json.dumps(served.line(got.id)["losses"])
 
 
+FUNCTION = {"type": "function", "name": "f"}
+DECLARED = [{"functionDeclarations": [{"name": "f"}]}]
+UNUSUAL = [
+    ("openai-responses", {"tool_choice": {"type": "function", "function": {"name": "f"}}}, {"tool_choice": FUNCTION}),
+    (
+        "openai-responses",
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
+            }
+        },
+        {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [FUNCTION]}},
+    ),
+    (
+        "gemini",
+        {"config": {"systemInstruction": "Be brief.", "tools": DECLARED, "temperature": 1, "labels": {"a": "b"}}},
+        {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "tools": DECLARED,
+            "generationConfig": {"temperature": 1},
+            "labels": {"a": "b"},
+        },
+    ),
+    (
+        "gemini",
+        {"generationConfig": {"topK": 1}, "config": {"tool_config": {"functionCallingConfig": {"mode": "ANY"}}}},
+        {"generationConfig": {"topK": 1}, "tool_config": {"functionCallingConfig": {"mode": "ANY"}}},
+    ),
+]
+"""A protocol, members that clients send and its servers refuse, and what a server gets."""
+
+
+@pytest.mark.parametrize(("protocol", "given", "sent"), UNUSUAL)
+def test_what_servers_refuse_is_written_as_they_take_it(
+    served: Served, protocol: str, given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    scene = served.scene(protocol, whole_answer(protocol))
+    tools = [{**FUNCTION, "parameters": {}}] if protocol == "openai-responses" else None
+    more = {"tools": tools} if tools else {}
+    assert call(served, protocol, scene.model, False, **more, **given).status == 200
+    got = json.loads(scene.asked[0].body)
+    assert {key: got.get(key) for key in sent} == sent
+    assert "config" not in got
+
+
+def test_a_setting_in_config_and_beside_it_is_refused(served: Served) -> None:
+    scene = served.scene("gemini", whole_answer("gemini"))
+    more = {"generationConfig": {"topK": 1}, "config": {"topK": 2}}
+    got = call(served, "gemini", scene.model, False, **more)
+    assert got.status == 400
+    assert b"/config/topK" in got.data
+
+
 @SAME
 def test_a_model_in_the_path_is_all_that_changes_there(served: Served, protocol: str) -> None:
     scene = served.scene(protocol, whole_answer(protocol))

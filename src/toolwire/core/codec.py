@@ -476,6 +476,8 @@ class RequestPeek(msgspec.Struct, frozen=True, gc=False):
     stream: bool | None = None
     continues: str = ""
     """The id of the answer or conversation that it continues (Responses)."""
+    is_unusual: bool = False
+    """Has it a shape that clients send and servers of the protocol refuse? `Codec.rewrite_unusual` changes that."""
 
 
 _decode_text = msgspec.json.Decoder(str).decode
@@ -524,6 +526,8 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The names of the members of its requests, for those who decide by a body that is not translated."""
     peek_request: Callable[[Members], RequestPeek | None] = peek_members
     """What the outermost members of a request say; None if one of them is of another type."""
+    rewrite_unusual: Callable[[Object], Object] = lambda body: body
+    """A body whose peek says that it is unusual, as servers take it. Raises Malformed."""
     count_tools: Callable[[Members], int] = count_tools
     """How many tools a request declares, wherever its protocol has a place for them. Called only where it matters."""
     peek_response: Callable[[bytes], ResponsePeek | None] = lambda data: None

@@ -35,8 +35,8 @@ def truncated_stream_failure(missing: str = "") -> Failure:
 
 
 def bad_call_failure(name: str, problem: str, setting: str) -> Failure:
-    """The failure of an answer with a call that this setting of the operator does not let pass. The model wrote the call,
-    and the provider has not failed: nobody is asked again for it."""
+    """The failure of an answer with a call that this setting of the operator does not let pass. The model wrote it, and
+    the provider has not failed: nobody is asked again."""
     message = f"the model's call of `{name}` was refused: {problem} ({setting})"
     return Failure("unprocessable", message, STATUS_BY_FAILURE_KIND["unprocessable"])
 

@@ -171,7 +171,15 @@ def read_object(codec: Codec, data: bytes, is_forwarded: bool = False) -> Client
     body = _read_body(codec, data, data, codec.peek_request, is_forwarded)
     if body is None:
         body = _read_mended(codec, data, codec.peek_request, is_forwarded)
-    return UNREADABLE if body is None else body
+    if body is None:
+        return UNREADABLE
+    if not body.peek.is_unusual or body.names.problem:
+        return body
+    try:
+        usual = encode(codec.rewrite_unusual(body.decode()))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    return _read_body(codec, usual, usual, codec.peek_request, is_forwarded) or UNREADABLE
 
 
 def read_modelless_object(codec: Codec, data: bytes) -> ClientBody | Failure:

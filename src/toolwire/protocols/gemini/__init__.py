@@ -10,7 +10,7 @@ from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.members import REQUEST_MEMBERS
 from toolwire.protocols.gemini.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.gemini.names import NAME
-from toolwire.protocols.gemini.request import read_request, write_request
+from toolwire.protocols.gemini.request import open_config, peek_request, read_request, write_request
 from toolwire.protocols.gemini.response import peek_response, read_response, write_response
 from toolwire.protocols.gemini.stream_reader import StreamReader
 from toolwire.protocols.gemini.stream_writer import StreamWriter
@@ -50,6 +50,8 @@ CODEC = Codec(
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
+    peek_request=peek_request,
+    rewrite_unusual=open_config,
     count_tools=count_tools,
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,

@@ -8,7 +8,7 @@ from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCos
 from toolwire.protocols.gemini.names import REQUEST_KEYS, KnownKeys
 
 _GOOGLE = KnownKeys(
-    *(REQUEST_KEYS.camel_keys - {"config"}),
+    *REQUEST_KEYS.camel_keys,
     *"""safetySettings cachedContent labels store continuationToken modelArmorConfig outputConfig
     generateContentRequest""".split(),
 )

@@ -65,7 +65,7 @@ _SIGNED_PARTS = ("functionCall", "inlineData", "fileData")
 PART_KEYS = {key: KnownKeys(key, "thoughtSignature") if key in _SIGNED_PARTS else KnownKeys(key) for key in INNER_KEYS}
 
 REQUEST_KEYS = KnownKeys(
-    "contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "serviceTier", "model", "config"
+    "contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "serviceTier", "model"
 )
 DECLARATION_KEYS = KnownKeys(*"name description parameters parametersJsonSchema response responseJsonSchema".split())
 TOOL_CONFIG_KEYS = KnownKeys("functionCallingConfig")
@@ -127,12 +127,11 @@ SETTING_KEYS: Mapping[str, str] = {
 
 _GENERATION_KEYS = (*SETTING_KEYS.values(), "thinkingConfig", *FORMAT_KEYS)
 GENERATION_CONFIG_KEYS = KnownKeys(*_GENERATION_KEYS)
-SDK_CONFIG_KEYS = KnownKeys(*_GENERATION_KEYS, "systemInstruction", "tools", "toolConfig", "serviceTier")
-"""The `config` of Google's SDKs: settings, tools and the system prompt in one object."""
-TOP_LEVEL_CONFIG_KEYS = KnownKeys(
-    "safetySettings", "cachedContent", "labels", "store", "continuationToken", "modelArmorConfig"
+OUTER_CONFIG_KEYS = KnownKeys(
+    *"""systemInstruction tools toolConfig serviceTier safetySettings cachedContent labels store continuationToken
+    modelArmorConfig""".split()
 )
-"""Keys of `config` that are beside `generationConfig` in the body."""
+"""Of the `config` of Google's SDKs, which holds everything: what the body has beside `generationConfig`."""
 
 MAX_STOP_SEQUENCES = 5
 

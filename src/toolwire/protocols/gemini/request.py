@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import Members, RequestPeek, peek_members
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     AnyTool,
@@ -38,6 +39,7 @@ from toolwire.core.json_values import (
     get_bool,
     get_int,
     get_number,
+    get_object,
     get_text,
 )
 from toolwire.core.known_tools import read_known_tools, write_known_tools
@@ -66,7 +68,30 @@ _FORMAT_SLOTS = ("responseSchema", "responseJsonSchema")
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+def peek_request(members: Members) -> RequestPeek | None:
+    found = peek_members(members)
+    return replace(found, is_unusual=True) if found is not None and "config" in members else found
+
+
+def open_config(body: Object) -> Object:
+    """A body as the API takes it, where it has the `config` of Google's SDKs, which holds all but the turns."""
+    path = (None, "config")
+    out = {key: value for key, value in body.items() if key != "config"}
+    holder = "generation_config" if "generation_config" in out else "generationConfig"
+    generation = {**(get_object(out, holder, None) or {})}
+    for key, value in (get_object(body, "config", None) or {}).items():
+        place = out if key in names.OUTER_CONFIG_KEYS.all_keys else generation
+        if place.get(key, value) != value:
+            raise Malformed((path, key), "it is also outside of `config`, with another value: leave one of them out")
+        if names.to_camel_case(key) == "systemInstruction" and isinstance(value, str):
+            value = {"parts": [{"text": value}]}
+        place[key] = value
+    return out | {holder: generation} if generation else out
+
+
 def read_request(body: Object) -> Request:
+    if "config" in body:
+        body = open_config(body)
     reading = PartReadContext()
     node, origin = reading.read_node(body, None, names.REQUEST_KEYS)
     if node.get("contents") is None:
@@ -78,16 +103,16 @@ def read_request(body: Object) -> Request:
         generation = reading.read_inner_node(node["generationConfig"], here, names.GENERATION_CONFIG_KEYS)
         _read_generation_config(generation, here, reading, found)
     _read_service_tier(node, None, found)
-    nodes: list[tuple[Object, Path]] = [(node, None)]
-    if node.get("config") is not None:
-        here = (None, "config")
-        config = reading.read_inner_node(node["config"], here, names.SDK_CONFIG_KEYS)
-        _read_generation_config(config, here, reading, found)
-        _read_service_tier(config, here, found)
-        nodes.append((config, here))
-    system, tools, choice = _read_system_and_tools(nodes, reading)
+    system: list[Part] = []
+    tools: tuple[AnyTool, ...] = ()
+    choice: ToolChoice | None = None
+    if node.get("systemInstruction") is not None:
+        system = _read_system(node["systemInstruction"], (None, "systemInstruction"), reading)
+    if node.get("tools") is not None:
+        tools = read_known_tools(read_tools, node["tools"], (None, "tools"), reading)
+    if node.get("toolConfig") is not None:
+        choice = read_tool_choice(node["toolConfig"], (None, "toolConfig"), reading)
     values = {field: value for field, (value, _) in found.items()}
-    cached = [names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") for node, _ in nodes]
     return Request(
         get_text(node, "model", None) or "",
         tuple(system),
@@ -95,28 +120,10 @@ def read_request(body: Object) -> Request:
         tools,
         choice,
         settings=Settings(**values, where={field: where for field, (_, where) in found.items()}),
-        has_provider_history=any(content is not None for content in cached),
+        has_provider_history=names.OUTER_CONFIG_KEYS(node).get("cachedContent") is not None,
         origin=origin,
         unknown_fields=tuple(reading.unknown_fields),
     )
-
-
-def _read_system_and_tools(
-    nodes: list[tuple[Object, Path]], reading: PartReadContext
-) -> tuple[list[Part], tuple[AnyTool, ...], ToolChoice | None]:
-    """The system prompt, the tools and the tool choice, from the body or from `config`."""
-    system: list[Part] = []
-    tools: tuple[AnyTool, ...] = ()
-    choice: ToolChoice | None = None
-    for node, path in nodes:
-        if node.get("systemInstruction") is not None:
-            system += _read_system(node["systemInstruction"], (path, "systemInstruction"), reading)
-        if node.get("tools") is not None:
-            found = read_known_tools(read_tools, node["tools"], (path, "tools"), reading)
-            tools = tools + found if tools else found
-        if node.get("toolConfig") is not None and choice is None:
-            choice = read_tool_choice(node["toolConfig"], (path, "toolConfig"), reading)
-    return system, tools, choice
 
 
 def _read_system(value: Json, path: Path, reading: PartReadContext) -> list[Part]:
@@ -199,7 +206,7 @@ def _close_open_call(reading: PartReadContext, turns: list[Turn]) -> None:
 # --- reading settings -----------------------------------------------------------------------------------------------
 
 _FoundSettings = dict[str, tuple[Any, Path]]
-"""Settings with their places. They may be in `generationConfig` and in the SDKs' `config`: the first value counts."""
+"""Settings with their places."""
 
 
 def _read_stop_sequences(node: Object, key: str, path: Path) -> tuple[str, ...] | None:
@@ -295,7 +302,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         out["toolConfig"] = config
     generation = _write_generation_config(settings, model, declares_functions(tools), ledger)
     if own is not None:
-        _add_unknown_keys(own, settings.format is None, out, generation)
+        _add_unknown_keys(own, settings.format is None, generation)
     if generation or (own is not None and _original_node(own, "generationConfig") is not None):
         out["generationConfig"] = generation
     if settings.tier is not None and (tier := _write_service_tier(settings, ledger)) is not None:
@@ -401,15 +408,13 @@ def _unknown_keys(origin: Origin | None, key: str, known: frozenset[str]) -> Obj
     return {name: value for name, value in node.items() if name not in known} if isinstance(node, dict) else {}
 
 
-def _add_unknown_keys(origin: Origin, without_format: bool, out: Object, generation: Object) -> None:
-    """Write unknown keys back. Those of the SDKs' `config` go where the body has them."""
+def _add_unknown_keys(origin: Origin, without_format: bool, generation: Object) -> None:
+    """Write unknown keys back."""
     known = names.GENERATION_CONFIG_KEYS.all_keys
     generation |= _unknown_keys(origin, "generationConfig", known)
     if without_format:
         # A format that only Gemini has (`text/x.enum`) is in known keys, but not in the internal form.
         generation |= _unknown_keys(origin, "generationConfig", known - names.FORMAT_KEY_SET.all_keys)
-    for key, value in _unknown_keys(origin, "config", names.SDK_CONFIG_KEYS.all_keys).items():
-        (out if key in names.TOP_LEVEL_CONFIG_KEYS.all_keys else generation)[key] = value
 
 
 # --- writing settings -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
-from toolwire.protocols.openai_responses.request import peek_request, read_request, write_request
+from toolwire.protocols.openai_responses.request import flatten_tool_choice, peek_request, read_request, write_request
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
@@ -65,6 +65,7 @@ CODEC = Codec(
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
     peek_request=peek_request,
+    rewrite_unusual=flatten_tool_choice,
     count_tools=count_tools,
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,

@@ -86,6 +86,8 @@ from toolwire.protocols.openai_responses.response import (
 from toolwire.protocols.openai_responses.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.tools import (
     ADDITIONAL_TOOLS,
+    flatten_choice,
+    holds_chat_shape,
     is_written,
     read_max_tool_calls,
     read_tool_choice,
@@ -101,15 +103,33 @@ COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
 
 def peek_request(members: Members) -> RequestPeek | None:
     found = peek_members(members)
-    if found is None or members.keys().isdisjoint(_CONTINUING_KEYS):
+    if found is None:
+        return None
+    choice = members.get("tool_choice")
+    if choice is not None and len(choice) > _LONGEST_MODE and _names_tool_as_chat(choice):
+        found = replace(found, is_unusual=True)
+    if members.keys().isdisjoint(_CONTINUING_KEYS):
         return found
-    ids = (_decode_id(members[key]) for key in _CONTINUING_KEYS if key in members)
+    ids = (_decode_value(members[key]) for key in _CONTINUING_KEYS if key in members)
     return replace(found, continues=next((id for id in ids if isinstance(id, str) and id), ""))
 
 
 _CONTINUING_KEYS = ("previous_response_id", "conversation")
-_decode_id = msgspec.json.decode
+_decode_value = msgspec.json.decode
 """A conversation may also be an object, which says nothing here."""
+_LONGEST_MODE = len('"required"')
+
+
+def _names_tool_as_chat(choice: msgspec.Raw) -> bool:
+    try:
+        return holds_chat_shape(_decode_value(choice))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False  # reading it says what is wrong
+
+
+def flatten_tool_choice(body: Object) -> Object:
+    """A body whose tool choice has the shape of Chat, as OpenAI takes it here."""
+    return {**body, "tool_choice": flatten_choice(body["tool_choice"])}
 
 
 def read_request(body: Object) -> Request:

@@ -386,6 +386,33 @@ ALLOWED_TOOLS_KEYS = frozenset({"type", "mode", "tools"})
 TOOL_CHOICE_KEYS = frozenset({"type", "name", "namespace", "server_label"})
 
 
+def holds_chat_shape(choice: Json) -> bool:
+    """Does it name its tools in inner objects, as Chat does? Clients send that here, too."""
+    if not isinstance(choice, dict):
+        return False
+    tools = choice.get("tools")
+    named = [choice, *tools] if isinstance(tools, list) else [choice]
+    return any(isinstance(one, dict) and isinstance(one.get(key), dict) for one in named for key in _CHAT_KEYS)
+
+
+_CHAT_KEYS = ("function", "custom", "allowed_tools")
+
+
+def flatten_choice(choice: Object) -> Object:
+    """The choice with what Chat keeps in inner objects beside its type."""
+    out = _flatten(choice)
+    if isinstance(tools := out.get("tools"), list):
+        out["tools"] = [_flatten(tool) if isinstance(tool, dict) else tool for tool in tools]
+    return out
+
+
+def _flatten(node: Object) -> Object:
+    out: Object = {}
+    for key, value in node.items():
+        out |= value if key in _CHAT_KEYS and isinstance(value, dict) else {key: value}
+    return out
+
+
 def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoice | None:
     if value is None:
         return None
@@ -395,6 +422,8 @@ def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoic
         return ToolChoice(value, origin=Origin(NAME, path, value))  # type: ignore[arg-type]
     if not isinstance(value, dict):
         raise_wrong_type(path, "a string or an object", value)
+    if holds_chat_shape(value):
+        value = flatten_choice(value)
     kind = require_text(value, "type", path)
     if kind != "allowed_tools":
         name = _read_tool_name(value, path)
