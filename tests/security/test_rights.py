@@ -30,10 +30,6 @@ SELECTED = {
     "globbed": 'keys = ["adm*"]\nmodels = ["*"]',
     "limited": 'keys = ["admin"]\nagents = ["codex"]',
     "claimed": 'agents = ["*"]',
-    "old": 'clients = ["admin"]',
-    "oldagent": 'clients = ["codex*", "admin/1.0"]',
-    "oldmixed": 'clients = ["admin", "openai-*", "codex"]',
-    "oldshadow": 'clients = ["anthropic"]',
     "spoken": 'protocols = ["unified"]',
 }
 AUDIENCE = {
@@ -41,10 +37,6 @@ AUDIENCE = {
     "globbed": {"admin"},
     "limited": set(),
     "claimed": set(),
-    "old": {"admin"},
-    "oldagent": set(),
-    "oldmixed": {"admin"},
-    "oldshadow": {"anthropic"},
 }
 """The keys that get the tools of a server, in every protocol and with every user agent that is not Codex."""
 CLAIMS = ("admin/1.0", "admin", "keyed", "*", "adm", "anthropic/1", "guest, admin", "openai-chat", "python-httpx/0.28")
@@ -126,23 +118,9 @@ def test_whatever_is_claimed_only_the_key_counts(
     assert given_tools == (key in AUDIENCE[name])
 
 
-@given(st.sampled_from(["codex", "admin", ""]), st.sampled_from(CLIENTS))
-def test_without_keys_the_old_list_still_means_agents_and_protocols(
-    tmp_path_factory: pytest.TempPathFactory, agent: str, protocol: str
-) -> None:
-    server = McpServer(name="x", clients=("codex*", "openai-*"))
-    assert is_offered_to(server, McpClient(("m",), protocol, "", (agent,))) == (
-        agent == "codex" or protocol.startswith("openai-")
-    )
-
-
 def test_what_is_ambiguous_is_warned_of(tmp_path: Path) -> None:
     found = [(problem.location, problem.message) for problem in _load_rights(tmp_path).warnings]
     assert ("mcp.claimed", "no client gets these tools") in found
-    for name in ("old", "oldagent", "oldmixed", "oldshadow"):
-        assert (f"mcp.{name}.clients", "`clients` is old: it mixes keys, protocols and agents") in found
-    assert ("mcp.oldagent.clients", "ignored: `codex*`, `admin/1.0`") in found
-    assert ("mcp.oldmixed.clients", "ignored: `openai-*`, `codex`") in found
     assert ("mcp.keyed.keys.0", "there is no client key `admin`") in [
         (problem.location, problem.message) for problem in _load_rights(tmp_path, "").warnings
     ]

@@ -88,7 +88,7 @@ def describe_audience(server: McpServer) -> str:
     if not server.has_audience:
         return "no model"
     shown = [", ".join(server.models) or "all models"]
-    limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents", "clients")}
+    limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents")}
     return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])
 
 
@@ -112,7 +112,6 @@ def server_document(status: ServerStatus) -> dict[str, object]:
         "teams": status.settings.teams,
         "protocols": status.settings.protocols,
         "agents": status.settings.agents,
-        "clients": status.settings.clients,
         "tools": [
             {
                 "name": offered.tool.name,

@@ -206,7 +206,6 @@ def is_offered_to(server: McpServer, client: McpClient) -> bool:
         and _matches_any(server.models, client.models)
         and _matches_any(server.protocols, (client.protocol,))
         and _matches_any(server.agents, client.agents)
-        and _matches_any(server.clients, (client.protocol, *client.agents))
     )
 
 

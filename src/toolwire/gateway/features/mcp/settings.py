@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.http.redact import redact
@@ -63,9 +62,6 @@ class McpTable(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     """Names and patterns of agents, to which the other keys are limited further. Agents are recognised by the user
     agent, which any client can claim, so this alone gives its tools to nobody. Default: all agents."""
-    clients: tuple[str, ...] = ()
-    """Old: use `keys`, `protocols` and `agents`. With client keys it is read as `keys`, or, if no entry is the name of
-    a key, as `protocols`; never as agents."""
     timeout: PositiveSeconds = 60.0
     """Seconds that a tool call may take."""
     connect_timeout: PositiveSeconds = 30.0
@@ -99,8 +95,6 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     teams: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    """Old: protocols and agents. Only without client keys; with them it has been read as `keys` or `protocols`."""
     timeout: float = 60.0
     connect_timeout: float = 30.0
     call_visibility: Literal["hidden", "text"] = "hidden"
@@ -118,7 +112,7 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def has_audience(self) -> bool:
         """Is anything set that gives its tools to somebody? `agents` does not: a user agent proves nothing."""
-        return bool(self.models or self.keys or self.teams or self.protocols or self.clients)
+        return bool(self.models or self.keys or self.teams or self.protocols)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -215,35 +209,18 @@ def read_mcp_servers(
         if given is not None:
             server = _McpTableReader(place, environ).read_server(name, McpTable(**given), folder)
             if server is not None:
-                found[name] = _check_audience(server, place, clients)
+                found[name] = server
+                _check_audience(server, place, clients)
     if tables and not is_installed("mcp"):
         collector.at("mcp").add(*describe_missing_package("[mcp]", "mcp"))
     return found
 
 
-def _check_audience(server: McpServer, place: ProblemCollector, clients: ClientNames) -> McpServer:
-    """Check who gets the tools, and read the old `clients` in a way that gives them to nobody by a user agent."""
+def _check_audience(server: McpServer, place: ProblemCollector, clients: ClientNames) -> None:
+    """Check who gets the tools."""
     clients.check_globs("client key", clients.keys, server.keys, place.at("keys"))
     clients.check_globs("team", clients.teams, server.teams, place.at("teams"))
     check_globs("protocol", CODECS, server.protocols, place.at("protocols"))
-    if not server.clients:
-        return server
-    hint = "write `keys`, `protocols` or `agents` instead: each is a list of names and patterns"
-    place.at("clients").add("`clients` is old: it mixes keys, protocols and agents", hint, "warning")
-    if not clients.need_keys:
-        return server
-    keys = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in clients.keys))
-    protocols = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in CODECS))
-    ignored = [glob for glob in server.clients if glob not in (keys or protocols)]
-    if ignored:
-        what = f"ignored: {', '.join(f'`{glob}`' for glob in ignored)}"
-        why = "a protocol beside a key, or an agent, does not give anybody tools: any client can claim it"
-        place.at("clients").add(what, why, "warning")
-    if not keys and not protocols:
-        return replace(server, clients=(), keys=server.clients)  # matches no key: nobody
-    if keys:
-        return replace(server, clients=(), keys=server.keys or keys)
-    return replace(server, clients=(), protocols=server.protocols or protocols)
 
 
 class _McpTableReader:
