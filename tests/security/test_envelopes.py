@@ -35,10 +35,8 @@ from toolwire.core.envelopes import (
 )
 from toolwire.gateway.features.signatures import envelope_keys
 from toolwire.gateway.features.signatures.envelope_keys import (
-    UNSIGNED_UNTIL,
     SharedKey,
     load_envelope_keys,
-    make_process_keys,
     uses_shared_key,
 )
 from toolwire.gateway.settings.config import Config, ServerSettings, StoreSettings
@@ -67,13 +65,12 @@ def test_an_envelope_opens_with_its_keys_for_its_owner(entries: list[EnvelopeEnt
     decoded = base64.b64encode(base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))).decode()
     assert read_envelope(decoded, KEYS) == entries, "as Google's SDK writes it"
     assert read_envelope(sealed, replace(KEYS, keys=(b"n" * 32, *KEYS.keys))) == entries, "a key that was replaced"
-    assert read_envelope(sealed, replace(KEYS, accepts_unsigned=True)) == entries
 
 
-@given(ENTRIES, st.text(max_size=10), st.binary(min_size=1, max_size=40), st.booleans())
-def test_it_opens_for_nobody_else(entries: list[EnvelopeEntry], owner: str, key: bytes, accepts: bool) -> None:
+@given(ENTRIES, st.text(max_size=10), st.binary(min_size=1, max_size=40))
+def test_it_opens_for_nobody_else(entries: list[EnvelopeEntry], owner: str, key: bytes) -> None:
     sealed = write_envelope(entries, KEYS)
-    other = EnvelopeKeys((key,), owner, accepts)
+    other = EnvelopeKeys((key,), owner)
     if (key, owner) != (KEYS.keys[0], KEYS.owner):
         assert read_envelope(sealed, other) is None
     assert read_envelope(sealed, replace(KEYS, owner=f"{KEYS.owner}\0")) is None
@@ -87,14 +84,12 @@ def test_it_does_not_open_if_it_was_changed(entries: list[EnvelopeEntry], data: 
     changed = base64.urlsafe_b64encode(bytes(raw)).decode().rstrip("=")
     assert read_envelope(changed, KEYS) is None
     cut = data.draw(st.integers(len(ENVELOPE_PREFIX), len(sealed) - 1))
-    assert read_envelope(sealed[:cut], replace(KEYS, accepts_unsigned=True)) is None
+    assert read_envelope(sealed[:cut], KEYS) is None
 
 
 @given(ENTRIES)
-def test_without_a_signature_it_opens_only_if_that_is_wanted(entries: list[EnvelopeEntry]) -> None:
-    unsigned = write_envelope(entries)
-    assert read_envelope(unsigned, KEYS) is None
-    assert read_envelope(unsigned, replace(KEYS, accepts_unsigned=True)) == entries
+def test_without_a_signature_it_does_not_open(entries: list[EnvelopeEntry]) -> None:
+    assert read_envelope(write_envelope(entries), KEYS) is None
     assert read_envelope(EMPTY_ENVELOPE, KEYS) == []
 
 
@@ -226,42 +221,29 @@ def test_the_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> No
     program = (
         "import sys, time\nfrom toolwire.gateway.settings.config import Config, StoreSettings\n"
         "from toolwire.gateway.features.signatures.envelope_keys import load_envelope_keys\n"
-        "print(load_envelope_keys(Config(store=StoreSettings(url=sys.argv[1])), {}, 0.0).keys[0].hex())"
+        "print(load_envelope_keys(Config(store=StoreSettings(url=sys.argv[1])), {}).keys[0].hex())"
     )
     command = [sys.executable, "-c", program, config.store.url]
     with ExitStack() as stack:
         started = [stack.enter_context(start_program(command)) for _ in range(4)]
         found = {process.communicate(timeout=PATIENCE)[0].strip() for process in started}
-    keys = load_envelope_keys(config, {}, 0.0)
+    keys = load_envelope_keys(config, {})
     assert found == {keys.keys[0].hex()}, "of several workers, one makes it"
-    assert not keys.accepts_unsigned, "nobody can have an old envelope"
     file = tmp_path / "new" / "store.db.key"
     assert [path.name for path in file.parent.iterdir()] == ["store.db.key"]
     file.chmod(0o644)
-    assert load_envelope_keys(config, {}, 0.0) == keys
+    assert load_envelope_keys(config, {}) == keys
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert keys.keys[0].hex() not in repr(keys)
     file.write_text("")
     with pytest.raises(OSError, match="does not contain a key"):
-        load_envelope_keys(config, {}, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("now", "switch", "accepts"),
-    [(0.0, None, True), (UNSIGNED_UNTIL + 1, None, False), (0.0, False, False), (UNSIGNED_UNTIL + 1, True, True)],
-)
-def test_old_envelopes_are_opened_for_a_time(tmp_path: Path, now: float, switch: bool | None, accepts: bool) -> None:
-    (tmp_path / "store.db").write_bytes(b"of an earlier version")
-    keys = load_envelope_keys(
-        _config(f"sqlite://{tmp_path / 'store.db'}", ServerSettings(unsigned_envelopes=switch)), {}, now
-    )
-    assert keys.accepts_unsigned == accepts
+        load_envelope_keys(config, {})
 
 
 def test_gateways_with_the_same_secret_have_the_same_keys(tmp_path: Path) -> None:
     def load_keys(store: str, environ: dict[str, str], **settings: Any) -> EnvelopeKeys:
         server = ServerSettings(secret_env="SECRET") if "SECRET" in environ else None
-        return load_envelope_keys(_config(store, server, **settings), environ, 0.0)
+        return load_envelope_keys(_config(store, server, **settings), environ)
 
     postgres, secret = "postgresql://u:{}@h/db", {"SECRET": "s" * 32}
     assert (
@@ -291,17 +273,15 @@ def test_gateways_with_the_same_secret_have_the_same_keys(tmp_path: Path) -> Non
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file") as error:
-        load_envelope_keys(_config(f"sqlite://{tmp_path / 'file' / 'store.db'}"), os.environ, 0.0)
+        load_envelope_keys(_config(f"sqlite://{tmp_path / 'file' / 'store.db'}"), os.environ)
     assert error.value.strerror
 
 
 # --- gateways with nothing but a database, or without a store ---
 
-SIGNED_ONLY = "unsigned_envelopes = false\n"
-
 
 @contextmanager
-def _gateway(folder: Path, store: str, server: str = SIGNED_ONLY) -> Iterator[Served]:
+def _gateway(folder: Path, store: str, server: str = "") -> Iterator[Served]:
     folder.mkdir(exist_ok=True)
     with stage(
         folder, f"retries = 0\ncooldown_after = 9999\n{server}{KEY_TABLES}", f'[store]\nurl = "{store}"\n'
@@ -345,7 +325,7 @@ def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password
         with _gateway(tmp_path / f"b{number}", url) as other:
             assert _opens_envelopes(other, again)
             assert not any(_opens_envelopes(other, forged) for forged in _forge_requests())
-    derived = replace(load_envelope_keys(_config(with_password), {}, 0.0), owner="desk")
+    derived = replace(load_envelope_keys(_config(with_password), {}), owner="desk")
     of_earlier_version = _next_request("anthropic", "gemini", derived)[0]
     with _gateway(tmp_path / "c", with_password) as upgraded:
         assert _opens_envelopes(upgraded, of_earlier_version)
@@ -363,9 +343,9 @@ def test_a_secret_of_the_operator_comes_before_the_one_in_postgresql() -> None:
     for url in ("postgresql://u@h/db", "postgresql://u:p@h/db"):
         assert uses_shared_key(_config(url), environ)
         assert not uses_shared_key(_config(url, server), environ)
-        found = load_envelope_keys(_config(url, server), environ, 0.0, b"d" * 32)
-        assert found == load_envelope_keys(_config("none", server), environ, 0.0)
-        assert load_envelope_keys(_config(url), environ, 0.0, b"d" * 32).keys[0] == b"d" * 32
+        found = load_envelope_keys(_config(url, server), environ, b"d" * 32)
+        assert found == load_envelope_keys(_config("none", server), environ)
+        assert load_envelope_keys(_config(url), environ, b"d" * 32).keys[0] == b"d" * 32
     assert not uses_shared_key(_config("none"), environ)
     assert not uses_shared_key(_config("sqlite:///a/store.db"), environ)
 
@@ -456,7 +436,7 @@ def test_the_key_is_loaded_when_postgresql_is_back(monkeypatch: pytest.MonkeyPat
     assert failed == ["it is down"]
     assert value is not None
     config = _config("postgresql://u:p@h/db")
-    before, after = load_envelope_keys(config, {}, 0.0), load_envelope_keys(config, {}, 0.0, value)
+    before, after = load_envelope_keys(config, {}), load_envelope_keys(config, {}, value)
     assert after.keys == (value, *before.keys), "what was signed in the meantime is still accepted"
 
 
@@ -482,18 +462,15 @@ def test_without_a_place_for_the_key_the_process_has_one(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     url = "none" if store == "none" else f"sqlite://{tmp_path / 'file' / 'store.db'}"
     unsigned, foreign = _forge_requests()
-    assert make_process_keys(_config(url), UNSIGNED_UNTIL - 1).accepts_unsigned, "as before"
-    assert not make_process_keys(_config(url), UNSIGNED_UNTIL + 1).accepts_unsigned
-    with _gateway(tmp_path / "a", url, "unsigned_envelopes = true\n") as served:
+    with _gateway(tmp_path / "a", url) as served:
         again = _request_with_envelope(served)
         assert _opens_envelopes(served, again)
         assert not _opens_envelopes(served, foreign)
-        assert _opens_envelopes(served, unsigned)
+        assert not _opens_envelopes(served, unsigned)
         (event,) = _events(served)
         assert event["event"] == "config_problem"
         assert "secret_env" in event["hint"]
         assert "[hidden]" not in event["hint"]  # a colon after the name of the setting would look like a secret
         assert "file" in event["message"]
-    with _gateway(tmp_path / "b", url) as strict:
-        assert _opens_envelopes(strict, again)
-        assert not _opens_envelopes(strict, unsigned)
+    with _gateway(tmp_path / "b", url) as restarted:
+        assert _opens_envelopes(restarted, again)

@@ -51,8 +51,6 @@ class EnvelopeKeys(msgspec.Struct, frozen=True):
     """The first signs; all are accepted."""
     owner: str = ""
     """The client whose envelopes these are."""
-    accepts_unsigned: bool = False
-    """Are envelopes opened that earlier versions have made, without a signature?"""
 
     def sign(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, self.owner.encode() + b"\0" + data, "sha256")[:_SIGNATURE_LENGTH]
@@ -89,7 +87,7 @@ def read_envelope(value: str, keys: EnvelopeKeys | None = None) -> list[Envelope
         entries = _decode(content)
     except (binascii.Error, msgspec.DecodeError, UnicodeError):
         return None
-    if keys is None or (keys.is_signed(content, signature) if signature else keys.accepts_unsigned):
+    if keys is None or (signature and keys.is_signed(content, signature)):
         return entries
     # Without a seal and a text, there is nothing to gain: see `make_placeholder_seal`.
     is_harmless = not signature and not any(entry.value or entry.text for entry in entries)

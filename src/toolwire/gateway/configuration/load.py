@@ -100,6 +100,7 @@ REMOVED_KEYS: Mapping[KeyPath, str] = {
     ("server", "retry_share"): "`retries` is the limit for one request",
     ("server", "timeouts", "request"): "a client has 60 seconds for the head of its request",
     ("server", "timeouts", "queue"): "a request waits 10 seconds for its turn",
+    ("server", "unsigned_envelopes"): "what clients carry without a signature is never used",
     ("console", "max_exchanges"): "`max_bytes` is the limit",
 }
 """Old keys that have no effect any more, by their place, and what to use instead, or what holds now."""

@@ -215,9 +215,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     requests. Gateways that serve the same clients need the same one. It can hold several, separated by commas: the
     first signs, all are accepted. Default: a key that the first gateway creates, in PostgreSQL, beside the SQLite store
     (or derived from `[store] key_env`), or without a store in the state folder."""
-    unsigned_envelopes: bool | None = None
-    """Accept what earlier versions gave clients to carry, which was not signed. Default: until February 2027, but not
-    with a new SQLite store."""
     metrics_sha256: str = ""
     """The SHA-256 hash of a key that may read `/metrics` and nothing else, as in `[[server.keys]]`. With client keys,
     `/metrics` needs this key or one with `metrics = true`."""

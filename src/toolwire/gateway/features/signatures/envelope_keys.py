@@ -17,8 +17,6 @@ from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.store import NO_STORE, encryption_keys, sqlite_path, state_folder, store_url
 from toolwire.gateway.store.store import SecretStore, StoreDown
 
-UNSIGNED_UNTIL = 1801440000.0
-"""1 February 2027: from then on, envelopes of versions that did not sign them are no longer opened by default."""
 SECRET_NAME = "envelopes"
 """The name of the key in PostgreSQL."""
 LOAD_WAIT_SECONDS = 3.0
@@ -26,46 +24,28 @@ LOAD_WAIT_SECONDS = 3.0
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 _PURPOSE = b"toolwire envelopes\0"
 _KEY_BYTES = 32
-_UPGRADED = b"upgraded\n"
-"""In the key file: the store is older than the key, so clients may have unsigned envelopes."""
-_PROCESS_KEY = secrets.token_bytes(_KEY_BYTES)
+PROCESS_KEY = secrets.token_bytes(_KEY_BYTES)
 """Signs where no other key can be had. Workers are forked, so they have the same one."""
 
 
-def load_envelope_keys(
-    config: Config, environ: Mapping[str, str], now: float, shared_key: bytes | None = None
-) -> EnvelopeKeys:
+def load_envelope_keys(config: Config, environ: Mapping[str, str], shared_key: bytes | None = None) -> EnvelopeKeys:
     """The keys of this installation. `shared_key` is that of a store that several gateways share, if it was loaded.
     Raises OSError if the key file cannot be used."""
-    accepts_unsigned = now < UNSIGNED_UNTIL
-    url = store_url(config.store, environ)
-    path = sqlite_path(url)
+    path = sqlite_path(store_url(config.store, environ))
     keys = tuple(map(_derive_key, _given_secrets(config, environ) or _store_secrets(config, environ)))
     if uses_shared_key(config, environ):
         # Earlier versions derived the key from secrets of the store. While the store is down, that key signs.
-        keys = (*((shared_key,) if shared_key else ()), *(keys or (_PROCESS_KEY,)))
-    elif not keys and path is not None:
-        key, is_upgraded = _read_key_file(path.with_name(path.name + ".key"), path)
-        keys, accepts_unsigned = (key,), accepts_unsigned and is_upgraded
+        keys = (*((shared_key,) if shared_key else ()), *(keys or (PROCESS_KEY,)))
     elif not keys:
-        keys = (_read_key_file(state_folder(environ) / "envelopes.key")[0],)
-    return _make_keys(config, keys, accepts_unsigned)
-
-
-def make_process_keys(config: Config, now: float) -> EnvelopeKeys:
-    """A key of this process and its workers, for an installation whose key file cannot be used."""
-    return _make_keys(config, (_PROCESS_KEY,), now < UNSIGNED_UNTIL)
+        file = path.with_name(path.name + ".key") if path is not None else state_folder(environ) / "envelopes.key"
+        keys = (_read_key_file(file),)
+    return EnvelopeKeys(keys)
 
 
 def uses_shared_key(config: Config, environ: Mapping[str, str]) -> bool:
     """Is the key in a store that several gateways share?"""
     url = store_url(config.store, environ)
     return url != NO_STORE and sqlite_path(url) is None and not _given_secrets(config, environ)
-
-
-def _make_keys(config: Config, keys: tuple[bytes, ...], accepts_unsigned: bool) -> EnvelopeKeys:
-    switch = config.server.unsigned_envelopes
-    return EnvelopeKeys(keys, accepts_unsigned=accepts_unsigned if switch is None else switch)
 
 
 def _derive_key(secret: str) -> bytes:
@@ -92,16 +72,14 @@ def _store_secrets(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
 # --- in a file ---
 
 
-def _read_key_file(file: Path, store: Path | None = None) -> tuple[bytes, bool]:
-    """The key, and whether the store is older than it. The file is created if there is none; of several processes that
-    do so at the same time, one wins."""
+def _read_key_file(file: Path) -> bytes:
+    """The key. The file is created if there is none; of several processes that do so at the same time, one wins."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_upgraded = store is not None and store.exists() and store.stat().st_size > 0
         draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(descriptor, secrets.token_hex(_KEY_BYTES).encode() + b"\n" + (_UPGRADED if is_upgraded else b""))
+            os.write(descriptor, secrets.token_hex(_KEY_BYTES).encode() + b"\n")
             os.fsync(descriptor)
             with suppress(FileExistsError):
                 os.link(draft, file)
@@ -110,11 +88,10 @@ def _read_key_file(file: Path, store: Path | None = None) -> tuple[bytes, bool]:
             draft.unlink()
     if stat.S_IMODE(file.stat().st_mode) & 0o077:
         file.chmod(0o600)
-    first, _, rest = file.read_bytes().partition(b"\n")
-    key = first.strip()
+    key = file.read_bytes().partition(b"\n")[0].strip()
     if len(key) < 2 * _KEY_BYTES:
         raise OSError(None, "it does not contain a key: delete it to make a new one", str(file))
-    return hashlib.sha256(_PURPOSE + key).digest(), rest == _UPGRADED
+    return hashlib.sha256(_PURPOSE + key).digest()
 
 
 # --- in PostgreSQL ---

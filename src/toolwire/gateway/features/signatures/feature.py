@@ -4,17 +4,15 @@ A key that several gateways share is read from their store; until then, or if th
 
 from __future__ import annotations
 
-import time
-
 from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.gateway.exchange.feature import Feature, Process
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.features.signatures.envelope_keys import (
+    PROCESS_KEY,
     SharedKey,
     load_envelope_keys,
-    make_process_keys,
     uses_shared_key,
 )
 from toolwire.gateway.features.signatures.signatures import SignatureRepository
@@ -60,10 +58,10 @@ class SignatureFeature(Feature):
         self._needs_shared_key = uses_shared_key(config, environ)
         shared = self._shared_key if self._needs_shared_key else None
         try:
-            return load_envelope_keys(config, environ, time.time(), shared.value if shared is not None else None)
+            return load_envelope_keys(config, environ, shared.value if shared is not None else None)
         except OSError as error:
             self._report_process_key(f"{error.filename}: {error.strerror}")
-            return make_process_keys(config, time.time())
+            return EnvelopeKeys((PROCESS_KEY,))
 
     def _report_process_key(self, why: str) -> None:
         if not self._has_reported_process_key:
