@@ -14,7 +14,7 @@ from tool_formats.reading import every_split, offer_tools, read_pieces, split_ra
 from tool_formats.tools import TOOLS
 from tool_formats.written_calls import WRITERS
 from toolwire.call_repair.offered_tools import OfferedTools
-from toolwire.tool_formats import reader_states, text_reader
+from toolwire.tool_formats import reader_states, reasoning_marks, text_reader
 from toolwire.tool_formats.formats import FORMATS
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.mentions import MAX_BEHIND
@@ -229,6 +229,9 @@ def test_any_split_gives_the_same(text: str, was_cut: bool, seed: int) -> None:
 
 # --- bounds ---
 
+MOST_STEPS = 300
+"""For a mark that is repeated, and for a piece of a stream."""
+
 
 class _Counter:
     """Counts the characters that readers were asked about."""
@@ -264,7 +267,7 @@ def test_readers_are_asked_about_a_bounded_number_of_characters(
         reader.feed(text[at : at + size])
         assert reader._held < 2500
     reader.close(False)
-    assert counter.characters <= 16 * len(text) + 15_000
+    assert counter.characters <= 8 * len(text) + 15_000
 
 
 def test_what_is_too_long_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,19 +291,29 @@ def test_brackets_that_begin_no_call_are_passed_together(piece: str) -> None:
     assert large - small < 2000
 
 
-@pytest.mark.parametrize(
-    ("piece", "most"),
-    [(">", 1), ("|>", 1), ("<", 1), ("</s>", 1), ("[e~[", 15), ("</s>\n", 15), ("<think>", 30), ("\n<x>", 60)],
-)
-@pytest.mark.parametrize("before", ["Hello ", f"Hello {MARKED[:-14]}"])
-def test_marks_that_begin_nothing_take_few_steps(before: str, piece: str, most: int) -> None:
-    """`most` is for a character. A piece of a stream can be 64 kB of them, and other streams wait for it."""
+MARKS = sorted({
+    *OPENINGS, *reasoning_marks.END_TOKENS, *reasoning_marks.CALL_ENDS, *reasoning_marks.STRAY_CLOSINGS,
+    *reasoning_marks.ANSWER_MARKS, *reasoning_marks.ANSWER_TOKENS, *reasoning_marks.OPENING_MARKS,
+    ">", "|>", "<", "</s>\n", "\n<x>", "[f(", "[look_up(", '{"name":', "<function=", "<|channel|>", "Thought: x\n",
+    "[TOOL_CALLS]look_up[ARGS]{", "<tool_call></think>", "<|channel|><|end|>[f(", "<think><tool_call></think>",
+} - {""})  # fmt: skip
 
-    def read(size: int) -> None:
-        text = before + piece * (size // len(piece)) + " x"
+
+@pytest.mark.parametrize("piece", MARKS)
+@pytest.mark.parametrize("before", ["", "Hello ", "<think>"])
+def test_an_answer_of_one_mark_takes_few_steps(before: str, piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece of a stream can be 64 kB of them, and other streams wait for it."""
+    monkeypatch.setattr(text_reader, "MAX_REFUSALS", 20)
+    monkeypatch.setattr(reader_states, "FREE_WORK", 10_000)
+
+    def read(count: int, size: int) -> None:
+        text = before + piece * count + " x"
         reader = TextReader(TOOLS, FORMATS)
-        assert "".join(map(str, reader.feed(text) + reader.close(False))) == text
+        for at in range(0, len(text), size):
+            reader.feed(text[at : at + size])
+        reader.close(False)
 
-    read(10)
-    small, large = (count_steps(lambda size=size: read(size)) for size in (2000, 6000))
-    assert large - small < most * 4000
+    for size in (10**6, 7):
+        read(10, size)
+        small, large = (count_steps(lambda count=count, size=size: read(count, size)) for count in (200, 400))
+        assert large - small < 200 * MOST_STEPS + (len(piece) * 200 // size) * MOST_STEPS

@@ -34,10 +34,12 @@ from toolwire.tool_formats.vocabulary import Opening
 
 MAX_HELD: Final = 1_000_000
 """Characters that are held back at most; then they are text."""
-_WORK_FACTOR: Final = 16
-FREE_WORK: Final = 4 * MAX_HELD
+_WORK_FACTOR: Final = 8
+FREE_WORK: Final = MAX_HELD // 2
 """The readers may look at each character `_WORK_FACTOR` times, and at `FREE_WORK` more. Then everything is text. Only
 a text that is made to take long gets there."""
+MAX_REFUSALS: Final = 1000
+"""Places that begin nothing although they look so. Then everything is text: a real answer has a few."""
 _FREE_ASKS: Final = 16
 """After so many questions about one frame, the next comes only when its text has doubled."""
 

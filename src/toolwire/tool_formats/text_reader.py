@@ -31,6 +31,7 @@ from toolwire.tool_formats.quoted_text import MAX_BEFORE, Place, QuotedText
 from toolwire.tool_formats.reader_states import (
     IN_TEXT,
     MAX_HELD,
+    MAX_REFUSALS,
     InDraft,
     InFrame,
     InReasoning,
@@ -54,7 +55,7 @@ from toolwire.tool_formats.reasoning_marks import (
     match_end_tokens,
 )
 from toolwire.tool_formats.text_output import TextOutput
-from toolwire.tool_formats.vocabulary import FENCE, Opening, make_vocabulary
+from toolwire.tool_formats.vocabulary import FENCE, NO_MARKS, Opening, make_vocabulary
 from toolwire.tool_formats.whole_fence import read_fence
 
 _PORTION: Final = 512
@@ -133,6 +134,8 @@ class TextReader:
         """Only blanks since the beginning, or since reasoning or a call."""
         self._is_looking = bool(self._formats)
         self._budget = WorkBudget()
+        self._refusals = 0
+        """Places where a mark or a frame might have begun, and did not."""
 
     def feed(self, text: str) -> list[Piece]:
         """More text: what can be sent now."""
@@ -346,7 +349,7 @@ class TextReader:
         """What begins here: a mark, a frame, or text."""
         is_shown = self._quotes.is_quoted(ignores_indent=True)
         if is_shown and self.has_mention:
-            self._scanned = self._at + 1
+            self._refuse_place()
             return True
         if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
             return False
@@ -354,8 +357,17 @@ class TextReader:
         if goes_on is None and not is_shown:
             goes_on = self._read_opening(situation)
         if goes_on is None:
-            self._scanned = self._at + 1
+            self._refuse_place()
         return goes_on is not False
+
+    def _refuse_place(self) -> None:
+        """Nothing begins here. After many such places the answer is about marks, or repeats one: it is text."""
+        self._scanned = self._at + 1
+        self._refusals += 1
+        if self._refusals >= MAX_REFUSALS:
+            self._is_looking = False
+            self._vocabulary = NO_MARKS
+            self._find_special = NO_MARKS.find_special
 
     def _read_shown(self, situation: Situation) -> bool | None:
         """Look whether a call is shown here, for the report."""
@@ -452,25 +464,16 @@ class TextReader:
         if found is None:
             return None
         if found.end() - at > _MAX_END_TOKENS:
-            return self._pass_end_tokens(found.end() - _MAX_END_TOKENS)
+            return None
         if found.end() < len(text):
             is_prefix = not situation.is_end and self._vocabulary.is_prefix(text, found.end())
-            return False if is_prefix else self._pass_end_tokens(found.end())
+            return False if is_prefix else None
         if not situation.is_end:
             return False
         is_html = found[0].lstrip().startswith("</s>") and "<s>" in self._quotes.line_end.rpartition("</s>")[2]
         if is_html or self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
             return None
         self._skip(found.end())
-        return True
-
-    def _pass_end_tokens(self, end: int) -> bool | None:
-        """These tokens are text, and so are those that follow, until here or until few enough are left. They are passed
-        together: an answer can be nothing else."""
-        run = self._vocabulary.match_plain_tokens(self._text, self._at)
-        if run is None or not self._has_begun:
-            return None
-        self._scanned = max(self._at + 1, min(run.end() - 1, max(end, run.end() - _MAX_END_TOKENS)))
         return True
 
     # --- reasoning ---
@@ -490,7 +493,7 @@ class TextReader:
         if self._is_looking and self._find_strong_openings(self._at):
             self._state = draft = InDraft(mark)
             return self._step_in_draft(draft, situation)
-        self._scanned = self._at + 1
+        self._refuse_place()
         return True
 
     def _begin_prefilled(self, situation: Situation) -> bool:
@@ -542,6 +545,7 @@ class TextReader:
                     self._end_reasoning()
                     self._accept_frame(frame, opening)
                     return True
+            self._refuse_place()
             place += 1
         self._release(len(self._text))
         return False
@@ -589,7 +593,7 @@ class TextReader:
                 return False
             del wait.openings[0]
         self._state = IN_TEXT
-        self._scanned = self._at + 1
+        self._refuse_place()
         return True
 
     def _read_frame(self, opening: Opening, start: int, situation: Situation) -> Frame | Waiting | None:

@@ -53,7 +53,7 @@ _CLOSINGS: Final = (*STRAY_CLOSINGS, *(closing for mark in REASONING_MARKS for c
 class Vocabulary:
     """The openings of some formats, and the marks around reasoning and answers."""
 
-    def __init__(self, formats: tuple[ToolFormat, ...]) -> None:
+    def __init__(self, formats: tuple[ToolFormat, ...], marks: tuple[str, ...] = _MARKS) -> None:
         openings = [Opening(text, row) for row in formats for text in row.openings]
         self.everywhere = [one for one in openings if not one.text]
         """The openings of formats in which any text may be a frame."""
@@ -69,25 +69,20 @@ class Vocabulary:
         ]
         unfinished = [row.unfinished_opening for row in formats if row.unfinished_opening]
         self._match_unfinished = re.compile("|".join(unfinished) or "(?!)").match
-        every = [*_MARKS, *_CLOSINGS, *(text for row in formats for text in row.openings)]
+        every = [*marks, *_CLOSINGS, *(text for row in formats for text in row.openings)]
         self._prefixes = _prefixes(every)
         self.max_length = max(map(len, every))
-        anywhere, on_line = _places(formats, "anywhere", _MARKS), _places(formats, "line")
+        anywhere, on_line = _places(formats, "anywhere", marks), _places(formats, "line")
         self.find_place = re.compile(rf"{anywhere}|(?<=\n)[ \t]*{on_line}").search
         """The next place where an opening or mark begins, or may begin at the end of the text. It is the last character
         of the match."""
         # Marks that begin with a letter are only at the beginning of an answer, where every character is looked at.
-        marks = {text[0] for row in formats if row.place == "anywhere" for text in row.openings} | {
-            one[0] for one in _MARKS if not one[0].isalpha()
+        first = {text[0] for row in formats if row.place == "anywhere" for text in row.openings} | {
+            one[0] for one in marks if not one[0].isalpha()
         }
-        marks.update(row.opening_pattern.lstrip("\\")[0] for row in formats if row.opening_pattern)
-        self.match_mark = re.compile(_any(_MARKS)).match
-        plain = _any(
-            token for token in END_TOKENS if all(one.format.place == "start" for one in self.openings_at(token, 0))
-        )
-        self.match_plain_tokens = re.compile(rf"{plain}(?:\s*{plain})*").match
-        """End tokens that follow each other, and begin no frame within an answer."""
-        self.find_special = re.compile(f"[{re.escape(''.join(sorted(marks)) + QUOTING)}]").search
+        first.update(row.opening_pattern.lstrip("\\")[0] for row in formats if row.opening_pattern)
+        self.match_mark = re.compile(_any(marks)).match
+        self.find_special = re.compile(f"[{re.escape(''.join(sorted(first)) + QUOTING)}]").search
         """The next character that may begin something within a line, or that ends the line."""
         self.match_line_place = re.compile(rf"[ \t]*{on_line}").match
         """The same, at the beginning of a line."""
@@ -156,3 +151,7 @@ def _rest(node: dict[str, Any]) -> str:
     if "" in node:
         return ""
     return "(?:" + "|".join(re.escape(character) + _rest(inner) for character, inner in node.items()) + r"|\Z)"
+
+
+NO_MARKS: Final = Vocabulary((), ())
+"""For an answer in which nothing is looked for any more but the end of reasoning."""
