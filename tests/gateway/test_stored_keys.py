@@ -38,8 +38,7 @@ from toolwire.gateway import app
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.keys import key_edits, stored_keys
-from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList
-from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList, open_key_records
 from toolwire.gateway.settings.client_keys import hash_key, make_key, read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, StoreSettings
 from toolwire.gateway.settings.problems import ConfigError

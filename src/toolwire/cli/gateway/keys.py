@@ -24,8 +24,7 @@ from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
-from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
-from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused, open_key_records
 from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,

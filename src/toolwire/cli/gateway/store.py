@@ -20,7 +20,7 @@ from toolwire import terminal
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
-from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.keys.key_records import open_key_records
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import suggest_name

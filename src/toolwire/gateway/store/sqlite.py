@@ -214,13 +214,13 @@ class SqliteStore:
     # --- housekeeping ---
 
     async def sweep(self) -> SweepResult | StoreDown:
-        expired = await self._run_in_batches(_remove_expired)
+        expired = await self.worker.repeat_work(_remove_expired)
         if isinstance(expired, StoreDown):
             return expired
         excess = await self._remove_excess()
         if isinstance(excess, StoreDown):
             return excess
-        freed = await self._run_in_batches(_free_pages)
+        freed = await self.worker.repeat_work(_free_pages)
         await self.worker.truncate_wal()
         return freed if isinstance(freed, StoreDown) else SweepResult(expired, excess)
 
@@ -233,23 +233,12 @@ class SqliteStore:
 
     async def _trim(self) -> int | StoreDown:
         """Remove entries until there is some room."""
-        return await self._run_in_batches(partial(_shrink, target=int(self._max_bytes * SWEEP_TARGET_RATIO)))
+        return await self.worker.repeat_work(partial(_shrink, target=int(self._max_bytes * SWEEP_TARGET_RATIO)))
 
     def _start_trimming(self) -> None:
         """Make some room in the background, so that not every write has to."""
         if self._trim_task is None or self._trim_task.done():
             self._trim_task = asyncio.create_task(self._trim())
-
-    async def _run_in_batches(self, work: Callable[[sqlite3.Connection, float], int]) -> int | StoreDown:
-        """Repeat `work` in small transactions until it returns 0; returns the sum."""
-        total = 0
-        while True:
-            done = await self.worker.run_work(work)
-            if isinstance(done, StoreDown):
-                return done
-            if not done:
-                return total
-            total += done
 
     async def stats(self) -> StoreStats | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> StoreStats:

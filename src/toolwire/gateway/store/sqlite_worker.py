@@ -285,6 +285,15 @@ class SqliteWorker:
         result: T | StoreDown = job.future.result()
         return result
 
+    async def repeat_work(self, work: DatabaseWork[int]) -> int | StoreDown:
+        """Repeat `work` in small transactions until it returns 0; returns the sum."""
+        total = 0
+        while done := await self.run_work(work):
+            if isinstance(done, StoreDown):
+                return done
+            total += done
+        return total
+
     def make_down(self, reason: str) -> StoreDown:
         return StoreDown(f"the store {self._path} cannot be used: {reason}")
 

@@ -20,7 +20,7 @@ from toolwire.gateway.features.costs.ledger import (
     LedgerRow,
     UsageSum,
 )
-from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, DatabaseWork, SqliteWorker
+from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, SqliteWorker
 from toolwire.gateway.store.store import StoreDown
 
 _ROW_COLUMNS = LedgerRow.__struct_fields__
@@ -89,20 +89,9 @@ class SqliteLedger:
             (surplus,) = file.execute("SELECT count(*) - ? FROM usage_hours", (max_sums,)).fetchone()
             return old + file.execute(_REMOVE_SUMS, (max(0, min(surplus, _REMOVE_BATCH)),)).rowcount
 
-        removed_rows = await self._repeat(remove_rows)
-        removed_sums = await self._repeat(remove_sums)
+        removed_rows = await self._worker.repeat_work(remove_rows)
+        removed_sums = await self._worker.repeat_work(remove_sums)
         return removed_sums if isinstance(removed_sums, StoreDown) else removed_rows
-
-    async def _repeat(self, remove: DatabaseWork[int]) -> int | StoreDown:
-        """Repeat it until nothing is left to remove; returns the sum."""
-        total = 0
-        while True:
-            removed = await self._worker.run_work(remove)
-            if isinstance(removed, StoreDown):
-                return removed
-            total += removed
-            if not removed:
-                return total
 
 
 @cache

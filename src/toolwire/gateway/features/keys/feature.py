@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from toolwire.gateway.exchange.feature import Feature, Process
 from toolwire.gateway.features.keys.access import AccessControl
-from toolwire.gateway.features.keys.key_records import KeyChange, StoredKeyList
-from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.keys.key_records import KeyChange, StoredKeyList, open_key_records
 from toolwire.gateway.features.keys.stored_keys import StoredKeys
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config, ServerSettings

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from toolwire.gateway.settings.client_keys import written_fields
 from toolwire.gateway.settings.config import ClientKey
+from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.sqlite_worker import SqliteWorker
-from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.store.store import Store, StoreDown
 
 if TYPE_CHECKING:  # asyncpg is an optional extra
     from toolwire.gateway.store.postgres_pool import PostgresConnection, PostgresPool
@@ -85,6 +86,18 @@ class KeyRecords(Protocol):
 
     async def list_changes(self, name: str | None = None) -> list[KeyChange] | StoreDown:
         """The audit log, of all keys or of one; the last change is the last."""
+
+
+def open_key_records(store: Store | None) -> KeyRecords | None:
+    """The client keys in a store; None without one."""
+    if store is None:
+        return None
+    if isinstance(store, SqliteStore):
+        return SqliteKeyRecords(store.worker)
+    from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
+    from toolwire.gateway.store.postgres_pool import KEYS_LOCK  # noqa: PLC0415
+
+    return PostgresKeyRecords(store.pool, store.clock, KEYS_LOCK) if isinstance(store, PostgresStore) else None
 
 
 def _read_table(name: str, body: bytes) -> Mapping[str, object]:
