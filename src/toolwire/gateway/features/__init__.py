@@ -25,7 +25,6 @@ from toolwire.gateway.features.mcp.servers import load_sdk
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.features.provider_objects.stage import ObjectFeature
 from toolwire.gateway.features.responses.service import ResponsesService
-from toolwire.gateway.features.responses.stage import ResponsesStage
 from toolwire.gateway.features.signatures.feature import SignatureFeature
 from toolwire.gateway.settings.config import Config
 
@@ -56,7 +55,7 @@ class Features:
             self.limits,
             SignatureFeature(process),
             McpFeature(process),
-            StageFeature(lambda _: ResponsesStage(self.responses)),
+            StageFeature(lambda _: self.responses),
             StageFeature(lambda _: ContextWindowStage()),
         )
 

@@ -15,7 +15,7 @@ from toolwire.core.json_values import Malformed, Object, encode
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
 from toolwire.gateway.exchange.session import find_session
-from toolwire.gateway.exchange.stages import RequestRunner
+from toolwire.gateway.exchange.stages import ExtendedRequest, RequestRunner, Stage
 from toolwire.gateway.features.responses.background import (
     INTERNAL_ERROR,
     BackgroundJob,
@@ -72,9 +72,9 @@ from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 
-class ResponsesService:
-    """The Responses state of one gateway process. Without a store, requests that need one are refused or left to the
-    provider."""
+class ResponsesService(Stage):
+    """The Responses state of one gateway process: its stage is the same under every configuration. Without a store,
+    requests that need one are refused or left to the provider."""
 
     def __init__(self, repository: StateRepository) -> None:
         self.repository = repository
@@ -84,13 +84,8 @@ class ResponsesService:
         """Wait for background responses as for streams."""
         await self.jobs.close(seconds)
 
-    @staticmethod
-    def serves(codec: Codec) -> bool:
-        """Do clients of this protocol have state here?"""
+    def serves(self, codec: Codec) -> bool:
         return codec is CODEC
-
-    def may_need_state(self, call: GatewayRequest) -> bool:
-        return self.serves(call.client_codec) and not is_stateless(call.body.members)
 
     def match_operation(self, codec: Codec, method: str, path: str) -> StateOperation | None:
         """The operation on stored things that a request asks for, if it does."""
@@ -104,11 +99,11 @@ class ResponsesService:
 
     # --- requests for an answer ---
 
-    async def prepare_stateful_request(
+    async def extend(
         self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
-    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+    ) -> ExtendedRequest:
         """Load what a request refers to and arrange that its response is stored; or its answer already."""
-        body = _read_body(call)
+        body = None if is_stateless(call.body.members) else _read_body(call)
         if body is None:
             return call  # the codec reads the body next, and says what is wrong with it
         options = read_state_options(body)
@@ -120,7 +115,7 @@ class ResponsesService:
         claimed = await self._claim_key(call, owner_of(call.caller.key), options, body)
         if claimed is not None and not isinstance(claimed, IdempotencyClaim):
             return claimed
-        prepared: GatewayRequest | Reply | AttemptFailed | StreamReplay | None = None
+        prepared: ExtendedRequest | None = None
         try:
             prepared = await self._prepare_claimed_request(call, targets, pipeline, options, body, claimed)
         finally:
@@ -138,7 +133,7 @@ class ResponsesService:
         options: StateOptions,
         body: Object,
         claim: IdempotencyClaim | None,
-    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+    ) -> ExtendedRequest:
         owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
@@ -248,9 +243,7 @@ class ResponsesService:
 
     # --- requests for a token count ---
 
-    async def expand_references(
-        self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> GatewayRequest | AttemptFailed:
+    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """Put what a request refers to into its body, without storing anything."""
         body = _read_body(call) if self.serves(call.client_codec) else None
         options = read_state_options(body) if body is not None else None
