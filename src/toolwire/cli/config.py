@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 
 from toolwire import terminal
-from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
+from toolwire.cli.gateway.store import read_all_keys
 from toolwire.cli.trust import open_file
 from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
 from toolwire.gateway.features.limits.settings import LimitSettings
-from toolwire.gateway.settings.config import ClientKey, Config
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
-from toolwire.gateway.store import open_store
+from toolwire.gateway.store.command_store import use_store
 from toolwire.terminal import EXIT_BAD_INPUT, CommandError
 
 
@@ -42,21 +41,9 @@ def load_with_stored_limits(file: str | None) -> Config:
     config = load_or_report(file)
     if not config.server.store_keys:
         return config
-    keys = asyncio.run(_read_stored_keys(config))
-    return config.with_section(config.section(LimitSettings).add_keys(keys))
-
-
-async def _read_stored_keys(config: Config) -> tuple[ClientKey, ...]:
-    store = open_store(config.store, os.environ)
-    if store is None:
-        return ()
-    try:
-        keys = await read_all_keys(store, config)
-    except StoreUnusable as unusable:
-        raise CommandError(str(unusable), "`toolwire doctor` checks the store", EXIT_DOWN) from None
-    finally:
-        await store.close()
-    return tuple(keys[len(config.server.keys) :])
+    missing = CommandError("there is no store for `store_keys`: `url` in [store] is `none`", "remove `url`")
+    keys = use_store(config.store, missing, lambda store: read_all_keys(store, config))
+    return config.with_section(config.section(LimitSettings).add_keys(keys[len(config.server.keys) :]))
 
 
 LOADERS: Mapping[str, Callable[[str | None], Config]] = {

@@ -4,7 +4,6 @@ store. It writes the file, which is read as a whole above the features, so it is
 from __future__ import annotations
 
 import argparse
-import asyncio
 import getpass
 import os
 import socket
@@ -24,7 +23,13 @@ from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
-from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused, open_key_records
+from toolwire.gateway.features.keys.key_records import (
+    EditKey,
+    KeyChange,
+    KeyRecords,
+    KeyRefused,
+    open_key_records,
+)
 from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
@@ -43,14 +48,12 @@ from toolwire.gateway.settings.config import ClientKey, LimitAmounts
 from toolwire.gateway.settings.problems import ConfigError, suggest_name
 from toolwire.gateway.settings.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
 from toolwire.gateway.settings.trust import hash_text, is_trusted, remember_trust
-from toolwire.gateway.store import open_store
-from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.store.command_store import require_up, use_store
 from toolwire.policy.rules import is_glob
 from toolwire.terminal import CommandError
 from toolwire.terminal.text import wrap_text
 
 EXIT_CANNOT_WRITE = 1
-EXIT_STORE_DOWN = 1
 MIN_KEY_LENGTH = 20
 """A shorter key can be guessed from its hash."""
 SHOWN_HASH_DIGITS = 8
@@ -331,32 +334,16 @@ def change_stored_key(file: KeyFile, args: argparse.Namespace, edit: EditKey) ->
         what = "no gateway would use the keys of the store"
         raise CommandError(what, f"write `store_keys = true` in [server] of {file.path}")
     made = use_records(file, lambda records: records.change(find_author(), args.action, edit))
-    if isinstance(made, StoreDown):
-        raise refuse_down(made)
     if isinstance(made, KeyRefused):
         raise CommandError(made.message, made.hint)
-    return made.key
+    return require_up(made).key
 
 
 def use_records(file: KeyFile, ask: Callable[[KeyRecords], Coroutine[Any, Any, Value]]) -> Value:
     """Ask the store that the configuration names."""
-    store = open_store(read_opened_config(file.opened, os.environ).store, os.environ)
-    records = open_key_records(store)
-    if store is None or records is None:
-        raise CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
-
-    async def ask_and_close() -> Value:
-        try:
-            return await ask(records)
-        finally:
-            await store.close()
-
-    return asyncio.run(ask_and_close())
-
-
-def refuse_down(down: StoreDown) -> CommandError:
-    hint = "`toolwire doctor` checks the store and shows which one is configured"
-    return CommandError(down.reason, hint, EXIT_STORE_DOWN)
+    missing = CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
+    settings = read_opened_config(file.opened, os.environ).store
+    return use_store(settings, missing, lambda store: ask(open_key_records(store)))
 
 
 def find_author() -> str:
@@ -390,9 +377,7 @@ def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
 
 def read_store_keys(file: KeyFile, args: argparse.Namespace) -> tuple[ClientKey, ...]:
     """The keys of the store. Those that gateways ignore are mentioned on standard error."""
-    found = use_records(file, lambda records: records.load(None))
-    if isinstance(found, StoreDown):
-        raise refuse_down(found)
+    found = require_up(use_records(file, lambda records: records.load(None)))
     keys, problems = read_stored_keys(found.tables if found is not None else (), [one.key for one in file.keys])
     print_problems(problems, STORE)
     return keys
@@ -442,9 +427,7 @@ def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[st
 
 
 def show_changes(file: KeyFile, args: argparse.Namespace) -> None:
-    changes = use_records(file, lambda records: records.list_changes(args.name))
-    if isinstance(changes, StoreDown):
-        raise refuse_down(changes)
+    changes = require_up(use_records(file, lambda records: records.list_changes(args.name)))
     if args.json:
         sys.stdout.write(terminal.format_json([change_document(change) for change in changes]))
     elif changes:

@@ -4,15 +4,14 @@ Keys and costs have tables of their own there, so it is above these features."""
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -24,19 +23,13 @@ from toolwire.gateway.features.keys.key_records import open_key_records
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import suggest_name
-from toolwire.gateway.store import open_store
+from toolwire.gateway.store.command_store import require_up, use_store
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 from toolwire.terminal import CommandError
 
-EXIT_DOWN = 1
 PROGRESS_STEP = 100
 """Exported entries between two updates of the progress line."""
-Value = TypeVar("Value")
-
-
-class StoreUnusable(Exception):
-    """The store is down."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,28 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, config: Config) -> int:
     if args.action != "export" and (args.file is not None or args.owner is not None):
         raise CommandError(f"`{args.action}` takes neither FILE nor --owner", "use them with `toolwire store export`")
-    store = open_store(config.store, os.environ)
-    if store is None:
-        raise CommandError("nothing is stored: `url` in [store] is `none`", "remove `url` to store entries in a file")
-    try:
-        asyncio.run(_run_and_close(store, ACTIONS[args.action](store, config, args)))
-    except StoreUnusable as unusable:
-        hint = "`toolwire doctor` checks the store and shows which one is configured"
-        raise CommandError(str(unusable), hint, EXIT_DOWN) from None
+    missing = CommandError("nothing is stored: `url` in [store] is `none`", "remove `url` to store entries in a file")
+    use_store(config.store, missing, lambda store: ACTIONS[args.action](store, config, args))
     return 0
-
-
-async def _run_and_close(store: Store, action: Awaitable[None]) -> None:
-    try:
-        await action
-    finally:
-        await store.close()
-
-
-def require_up(value: Value | StoreDown) -> Value:
-    if isinstance(value, StoreDown):
-        raise StoreUnusable(value.reason)
-    return value
 
 
 # --- stats ----------------------------------------------------------------------------------------------------------
@@ -117,9 +91,7 @@ def format_size(size: float) -> str:
 
 
 async def sweep_store(store: Store, config: Config, args: argparse.Namespace) -> None:
-    ledger = open_ledger(store)
-    costs = config.section(CostSettings)
-    removed = 0 if ledger is None else require_up(await sweep_ledger(ledger, costs, config.store))
+    removed = require_up(await sweep_ledger(open_ledger(store), config.section(CostSettings), config.store))
     swept: SweepResult = require_up(await store.sweep())
     rows = [
         ("expired", f"{swept.expired:,}"),
@@ -154,10 +126,9 @@ async def export_entries(store: Store, config: Config, args: argparse.Namespace)
 async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
     """The client keys of the file, and those of the store."""
     keys = config.server.keys
-    records = open_key_records(store) if config.server.store_keys else None
-    if records is None:
+    if not config.server.store_keys:
         return keys
-    found = require_up(await records.load(None))
+    found = require_up(await open_key_records(store).load(None))
     return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 
@@ -212,7 +183,7 @@ def open_output(name: str | None) -> Iterator[BinaryIO]:
             os.unlink(part)
 
 
-ACTIONS: dict[str, Callable[[Store, Config, argparse.Namespace], Awaitable[None]]] = {
+ACTIONS: dict[str, Callable[[Store, Config, argparse.Namespace], Coroutine[Any, Any, None]]] = {
     "stats": print_stats,
     "gc": sweep_store,
     "export": export_entries,

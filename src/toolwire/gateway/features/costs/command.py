@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import csv
-import os
 import re
 import sys
 import time
@@ -29,9 +27,8 @@ from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.models.amounts import format_dollars, from_units, write_amount
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import suggest_name
-from toolwire.gateway.store import open_store
-from toolwire.gateway.store.store import Store, StoreDown
-from toolwire.terminal import EXIT_FAILED, CommandError
+from toolwire.gateway.store.command_store import require_up, use_store
+from toolwire.terminal import CommandError
 
 DEFAULT_SINCE = "30d"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -64,14 +61,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     )
     if query.since >= query.until:
         raise CommandError("--since is not before --until", "choose an earlier --since")
-    store = open_store(config.store, os.environ)
-    if store is None:
-        hint = "remove `url` from [store] to have a ledger; the log and the metrics have costs without one"
-        raise CommandError("there is no ledger: `url` in [store] is `none`", hint)
-    sums = asyncio.run(_read_sums(store, query))
-    if isinstance(sums, StoreDown):
-        hint = "`toolwire doctor` checks the store and shows which one is configured"
-        raise CommandError(sums.reason, hint, EXIT_FAILED)
+    hint = "remove `url` from [store] to have a ledger; the log and the metrics have costs without one"
+    missing = CommandError("there is no ledger: `url` in [store] is `none`", hint)
+    sums = require_up(use_store(config.store, missing, lambda store: open_ledger(store).read_sums(query)))
     sums = _sort_sums(query, fold_months(query, sums))
     write: Callable[[LedgerQuery, Sequence[UsageSum]], None] = print_table
     if args.json:
@@ -82,14 +74,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if not config.section(CostSettings).enabled:
         sys.stderr.write("costs are not recorded now: `enabled` in [costs] is false\n")
     return 0
-
-
-async def _read_sums(store: Store, query: LedgerQuery) -> list[UsageSum] | StoreDown:
-    try:
-        tables = open_ledger(store)
-        return [] if tables is None else await tables.read_sums(query)
-    finally:
-        await store.close()
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from toolwire.gateway.telemetry.call_prices import CallPricer
 class CostFeature(Feature):
     def __init__(self, process: Process) -> None:
         self._telemetry = process.telemetry
-        tables, count_dropped = open_ledger(process.store.store), process.telemetry.metrics.count_dropped_rows
+        store, count_dropped = process.store.store, process.telemetry.metrics.count_dropped_rows
         self._ledger = None
         """None without a store."""
         self._is_enabled = False
-        if tables is not None:
-            self._ledger = LedgerWriter(tables, process.gateway_id, self._on_event, count_dropped)
+        if store is not None:
+            self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, self._on_event, count_dropped)
 
     def configure(self, runtime: Runtime) -> None:
         self._is_enabled = runtime.config.section(CostSettings).enabled

@@ -8,13 +8,11 @@ from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Store
 
 
-def open_ledger(store: Store | None) -> LedgerTables | None:
-    """The ledger in a store; None without one."""
-    if store is None:
-        return None
+def open_ledger(store: Store) -> LedgerTables:
     if isinstance(store, SqliteStore):
         return SqliteLedger(store.worker)
     from toolwire.gateway.features.costs.ledger_postgres import PostgresLedger  # noqa: PLC0415
     from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
 
-    return PostgresLedger(store.pool) if isinstance(store, PostgresStore) else None
+    assert isinstance(store, PostgresStore)
+    return PostgresLedger(store.pool)

@@ -16,7 +16,8 @@ from toolwire.gateway.settings.times import format_time
 class KeyFeature(Feature):
     def __init__(self, process: Process) -> None:
         self._process, self._log_event = process, process.telemetry.log_event
-        self._records = open_key_records(process.store.store)
+        store = process.store.store
+        self._records = open_key_records(store) if store is not None else None
         self._stored: StoredKeys | None = None
         """None unless the configuration wants them (`store_keys`)."""
 

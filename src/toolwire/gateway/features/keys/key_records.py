@@ -88,16 +88,14 @@ class KeyRecords(Protocol):
         """The audit log, of all keys or of one; the last change is the last."""
 
 
-def open_key_records(store: Store | None) -> KeyRecords | None:
-    """The client keys in a store; None without one."""
-    if store is None:
-        return None
+def open_key_records(store: Store) -> KeyRecords:
     if isinstance(store, SqliteStore):
         return SqliteKeyRecords(store.worker)
     from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
     from toolwire.gateway.store.postgres_pool import KEYS_LOCK  # noqa: PLC0415
 
-    return PostgresKeyRecords(store.pool, store.clock, KEYS_LOCK) if isinstance(store, PostgresStore) else None
+    assert isinstance(store, PostgresStore)
+    return PostgresKeyRecords(store.pool, store.clock, KEYS_LOCK)
 
 
 def _read_table(name: str, body: bytes) -> Mapping[str, object]:
