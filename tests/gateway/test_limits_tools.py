@@ -45,6 +45,26 @@ UNCOUNTED: dict[str, Row] = {
         "shell",
     ),
     "a tool that nobody knows": ("openai-responses", {"tools": [{"type": "brand_new"}]}, "brand_new"),
+    "tools that a turn adds": (
+        "openai-responses",
+        {
+            "input": [
+                {"type": "additional_tools", "role": "developer", "tools": [{"type": "image_generation"}]},
+                {"role": "user", "content": "Hi"},
+            ]
+        },
+        "image_generation",
+    ),
+    "tools that a search has found": (
+        "openai-responses",
+        {
+            "input": [
+                {"type": "tool_search_output", "execution": "server", "tools": [{"type": "image_generation"}]},
+                {"role": "user", "content": "Hi"},
+            ]
+        },
+        "image_generation",
+    ),
     "a stored prompt": ("openai-responses", {"prompt": {"id": "pmpt_1"}}, "prompt"),
     "a search of xAI": ("openai-responses", {"search_parameters": {"mode": "on"}}, "search_parameters"),
     "Chat's own search": ("openai-chat", {"web_search_options": {}}, "web_search"),
@@ -121,7 +141,9 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
         assert message.startswith(f"what `{name}` costs at `{client.removeprefix('openai-')}` is not known")
         assert "the limit `budget` in dollars refuses it" in message
         assert 'on_unknown_price = "open"' in message
-        assert ("drop = true" in message) == ("tools" in UNCOUNTED[kind][1] or name == "web_search")
+        assert ("drop = true" in message) == (
+            bool({"tools", "input"} & UNCOUNTED[kind][1].keys()) or name == "web_search"
+        )
         assert not scene.asked
         assert send(served, client, scene, tools=[FUNCTIONS[client]]).status == 200
         assert set(read_used_counters(served)) == {"budget/dollars_per_day"}

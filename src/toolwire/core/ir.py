@@ -445,6 +445,14 @@ class Request(Struct, frozen=True, gc=False):
     """Is the last turn an answer that the provider has paused and shall continue (Anthropic `pause_turn`)?"""
 
 
+def list_declared_tools(request: Request) -> tuple[AnyTool, ...]:
+    """All tools of a request: also those that its turns add, and that searches for tools have found."""
+    parts = [part for turn in request.turns for part in turn.parts]
+    parts += [inner for part in parts if type(part) is Result for inner in part.content]
+    added = [tool for part in parts if type(part) is ToolsAdded for tool in part.tools]
+    return (*request.tools, *added) if added else request.tools
+
+
 # --- answers --------------------------------------------------------------------------------------------------------
 
 FinishKind: TypeAlias = Literal[

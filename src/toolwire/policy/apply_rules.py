@@ -26,6 +26,7 @@ from toolwire.core.ir import (
     ToolsAdded,
     Turn,
     is_same,
+    list_declared_tools,
     replace_fields,
     source_path,
     with_fields,
@@ -86,10 +87,7 @@ class _RuleApplication:
         self.rules = rules
         self.ledger = ledger
         self.effects: dict[ToolName, ToolEffects] = {}
-        parts = [part for turn in request.turns for part in turn.parts]
-        parts += [part for result in parts if type(result) is Result for part in result.content]
-        added = (part for part in parts if type(part) is ToolsAdded)
-        self.declared_tools = (*request.tools, *(tool for part in added for tool in part.tools))
+        self.declared_tools = list_declared_tools(request)
         self.dropped_tools: dict[ToolKey, Rule] = {}
         """Removed tools, each with the rule that removed it."""
         self._removed_opaque: set[int] = set()

@@ -24,7 +24,7 @@ from toolwire.core.ir import (
     Text,
     Tool,
     ToolChoice,
-    ToolsAdded,
+    list_declared_tools,
     replace_fields,
     source_path,
 )
@@ -158,7 +158,7 @@ def explanation_page(explanation: Explanation) -> Iterator[str]:
     )
     yield terminal.format_table([(name, value or UNKNOWN_VALUE) for name, value in facts])
     yield "\n" + terminal.heading("rules in force")
-    names = [tool_name(tool) for tool in declared_tools(explanation.before)]
+    names = [tool_name(tool) for tool in list_declared_tools(explanation.before)]
     rules = [
         (f"  {rule.name}", "" if any(matches_tool(rule, name) for name in names) else NO_SUCH_TOOL)
         for rule in explanation.rules
@@ -192,8 +192,8 @@ def tool_rows(explanation: Explanation) -> list[ToolRow]:
     for loss in explanation.report:
         losses_by_path.setdefault(loss.path, []).append(loss)
     rows: list[ToolRow] = []
-    remaining = list(declared_tools(explanation.after))
-    for tool in declared_tools(explanation.before):
+    remaining = list(list_declared_tools(explanation.after))
+    for tool in list_declared_tools(explanation.before):
         losses, name = losses_by_path.get(json_pointer(source_path(tool)), []), tool_name(tool).name
         dropped = [loss for loss in losses if loss.code == "policy-dropped"]
         rule = ", ".join(dict.fromkeys(_rule_name(loss) for loss in dropped or losses))
@@ -206,12 +206,6 @@ def tool_rows(explanation: Explanation) -> list[ToolRow]:
         shown = f"→ {tool_signature(new)}" if tool_signature(new) != tool_signature(tool) else ""
         rows.append(ToolRow(name, verdict, tool_signature(tool), shown, rule))
     return rows
-
-
-def declared_tools(request: Request) -> tuple[AnyTool, ...]:
-    """All tools of a request, including those that are added in later turns."""
-    added = (part.tools for turn in request.turns for part in turn.parts if isinstance(part, ToolsAdded))
-    return (*request.tools, *(tool for tools in added for tool in tools))
 
 
 def _rule_name(loss: Loss) -> str:
@@ -305,7 +299,7 @@ def explanation_document(explanation: Explanation) -> Json:
 
 def _request_document(request: Request) -> Json:
     return {
-        "tools": [node_as_json(tool) for tool in declared_tools(request)],
+        "tools": [node_as_json(tool) for tool in list_declared_tools(request)],
         "choice": None if request.choice is None else node_as_json(request.choice),
         "instructions": instruction_text(request),
         "calls": [node_as_json(call) for call in history_calls(request)],

@@ -517,12 +517,11 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
     except (Malformed, RecursionError):
         return (("unreadable_bytes", len(body)),)
     parts = [part for turn in request.turns for part in turn.parts]
-    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
     calls = [part for part in parts if isinstance(part, (ir.Call, ir.ProviderCall))]
     results = [part for part in parts if isinstance(part, (ir.Result, ir.ProviderResult))]
     choice = request.choice
     chosen = () if choice is None else (choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools))
-    tools = (*request.tools, *added)
+    tools = ir.list_declared_tools(request)
     return (
         ("tools", [_tool_label(tool) for tool in tools[:MAX_LISTED]]),
         ("omitted_tools", max(0, len(tools) - MAX_LISTED)),

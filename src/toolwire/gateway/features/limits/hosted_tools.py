@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
-from toolwire.core.ir import AnyTool, Request, Tool
+from toolwire.core.ir import AnyTool, Request, Tool, list_declared_tools
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
@@ -14,6 +14,7 @@ from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
 from toolwire.policy.rules import tool_name
 
+_TOOLS = b'"tools"'
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -36,14 +37,15 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     costs = known.tool_costs
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
-    if codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
+    # Turns can declare tools, too, but always as `tools`.
+    if sent.find(_TOOLS) < 0 and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
         return tuple(found)
     # A translation adds no tools of a provider, and reading the client's request costs nothing if it was translated.
-    tools = body.read_request().tools
+    tools = list_declared_tools(body.read_request())
     if all(type(tool) is Tool for tool in tools):
         return tuple(found)
     if not prepared.is_passthrough:
-        tools = _read_request(codec, sent).tools
+        tools = list_declared_tools(_read_request(codec, sent))
     return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
 
 

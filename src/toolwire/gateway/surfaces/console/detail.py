@@ -295,12 +295,8 @@ def index_losses(losses: Sequence[Loss]) -> dict[str, dict[int, Loss]]:
 _MENTIONED_NAME = re.compile("`[^`]*`")
 
 
-def list_tools(read: ReadRequest | None) -> list[ir.AnyTool]:
-    if read is None:
-        return []
-    parts = (part for turn in read.request.turns for part in turn.parts)
-    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
-    return [*read.request.tools, *added]
+def list_tools(read: ReadRequest | None) -> tuple[ir.AnyTool, ...]:
+    return ir.list_declared_tools(read.request) if read is not None else ()
 
 
 def tool_name(tool: ir.AnyTool) -> str:
