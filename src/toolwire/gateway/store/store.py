@@ -187,9 +187,6 @@ class LocalStore(Store, Protocol):
 STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
 
 
-# --- Encryption of entry bodies, as a wrapper around any other store ---
-
-
 # --- encryption ---
 
 _PREFIX = b"\0TW"

@@ -36,17 +36,7 @@ _SUMS = ", ".join(f"coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0) AS {name}" 
 _NAMES = ", ".join(DIMENSIONS)
 
 _COLUMNS = ", ".join(_ROW_COLUMNS)
-_COUNTED = (
-    "input",
-    "output",
-    "cache_read",
-    "cache_write",
-    "reasoning",
-    "cost",
-    "reported_cost",
-    "estimated",
-    "running",
-)
+_COUNTED = _ROW_COLUMNS[_ROW_COLUMNS.index("input") :]
 """What changes when a call ends."""
 _OF_RUNNING = frozenset({"calls", "unknown_calls", "unpriced_calls"})
 """What a call that runs counts as."""

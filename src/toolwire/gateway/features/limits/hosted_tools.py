@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from toolwire.core.codec import Codec, Members
-from toolwire.core.ir import AnyTool, Request, Tool, list_declared_tools
+from toolwire.core.codec import Members
+from toolwire.core.ir import AnyTool, Tool, list_declared_tools
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
@@ -45,7 +45,8 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     if all(type(tool) is Tool for tool in tools):
         return tuple(found)
     if not prepared.is_passthrough:
-        tools = list_declared_tools(_read_request(codec, sent))
+        written = expect_object(decode(sent, max_bytes=len(sent)), None)
+        tools = list_declared_tools(codec.read_request(written))
     return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
 
 
@@ -59,10 +60,6 @@ def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
 
 def _has_value(members: Members, name: str) -> bool:
     return name in members and bytes(members[name]) not in _NOTHING
-
-
-def _read_request(codec: Codec, data: bytes) -> Request:
-    return codec.read_request(expect_object(decode(data, max_bytes=len(data)), None))
 
 
 def _read_tool(costs: ToolCosts, tool: AnyTool) -> HostedTool | None:

@@ -341,19 +341,7 @@ class Limits:
         find_used = None
         if self._read_used is not None and measure in LEDGER_NUMBERS and unit in LEDGER_UNITS:
             find_used = partial(_sum_used, self._read_used, limit, group, measure)
-        return LimitRule(
-            limit,
-            field,
-            measure,
-            unit,
-            name,
-            group,
-            maximum,
-            depends_on_target,
-            gauge,
-            hard,
-            find_used,
-        )
+        return LimitRule(limit, field, measure, unit, name, group, maximum, depends_on_target, gauge, hard, find_used)
 
     # --- estimates and counts ---
 
@@ -665,12 +653,11 @@ def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal
 
 
 def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTool) -> Refusal:
-    who = f"`{provider.name}`"
     if tool.is_search:
         what = f"what a search by `{tool.name}` costs with `{provider.name}/{model}` is not known"
         hints = ["add the price of a `search` ([models.NAME.facts.prices])"]
     else:
-        what, hints = f"what `{tool.name}` costs at {who} is not known, or not counted", []
+        what, hints = f"what `{tool.name}` costs at `{provider.name}` is not known, or not counted", []
     hints += [f'drop the tool ([[policy]] with type = "{tool.kind}" and drop = true)'] if tool.kind else []
     hints.append('set on_unknown_price = "open"')
     limit = f"the limit `{rule.limit.name}` in dollars refuses it"

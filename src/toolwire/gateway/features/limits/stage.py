@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed
@@ -14,6 +16,8 @@ from toolwire.gateway.features.limits.hosted_tools import list_forwarded_tools, 
 from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.settings.router import Target
+
+Value = TypeVar("Value")
 
 
 class LimitStage(Stage):
@@ -37,10 +41,9 @@ class LimitStage(Stage):
         """Where a limit judges the tools of a request, what it judges is what is sent."""
         upstream = attempt.upstream
         if self._limits.find_price_rule(call.record, upstream.provider, upstream.model) is not None:
-            try:
-                await run_by_size(len(call.body), call.body.judge)
-            except Malformed as bad:
-                return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
+            judged = await _read_by_size(len(call.body), call.body.judge)
+            if isinstance(judged, Failure):
+                return error_replies.gateway_error(call, judged)
         return None
 
     async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
@@ -49,10 +52,9 @@ class LimitStage(Stage):
         rule = self._limits.find_price_rule(record, provider, model)
         if rule is None:
             return None
-        try:
-            tools = await run_by_size(len(prepared.body), partial(list_hosted_tools, call.body, prepared))
-        except Malformed as bad:
-            return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
+        tools = await _read_by_size(len(prepared.body), partial(list_hosted_tools, call.body, prepared))
+        if isinstance(tools, Failure):
+            return error_replies.gateway_error(call, tools)
         refusal = self._limits.refuse_tools(rule, record, provider, model, tools)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
@@ -61,10 +63,9 @@ class LimitStage(Stage):
         rule = self._limits.find_price_rule(call.record, provider, model)
         if rule is None:
             return None
-        try:
-            tools = await run_by_size(len(body), partial(list_forwarded_tools, body))
-        except Malformed as bad:
-            return Failure("invalid", str(bad), 400, param=bad.path)
+        tools = await _read_by_size(len(body), partial(list_forwarded_tools, body))
+        if isinstance(tools, Failure):
+            return tools
         return self._limits.refuse_tools(rule, call.record, provider, model, tools)
 
     async def _reserve(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
@@ -90,3 +91,10 @@ class LimitStage(Stage):
             return refusal
         max_output = 0 if cost == "input" else None
         return await self._limits.reserve(running, target.provider, target.model, request.body, max_output)
+
+
+async def _read_by_size(size: int, read: Callable[[], Value]) -> Value | Failure:
+    try:
+        return await run_by_size(size, read)
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
