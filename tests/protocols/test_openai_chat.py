@@ -354,7 +354,7 @@ MALFORMED = [
     ),
     (make_body(messages=[{"role": "tool", "tool_call_id": 7}]), "/messages/0/tool_call_id: expected a string"),
     (make_body(tools={}), "/tools: expected an array"),
-    (make_body(tools=[{"type": "function"}]), "/tools/0/function: expected an object, got null"),
+    (make_body(tools=[{"type": "function"}]), "/tools/0: `function` is missing"),
     (make_body(tools=[{"type": "function", "function": {}}]), "/tools/0/function: `name` is missing"),
     (make_body(temperature="hot"), "/temperature: expected a number"),
     (make_body(max_tokens=1.5), "/max_tokens: expected a whole number"),

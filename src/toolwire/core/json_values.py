@@ -45,6 +45,11 @@ class Malformed(Exception):
         self.problem = problem
         super().__init__(f"{self.path or 'the body'}: {problem}")
 
+    def add_hint(self, hint: str) -> None:
+        if hint:
+            self.problem += f"{'' if self.problem.endswith('?') else ';'} {hint}"
+            self.args = (f"{self.path or 'the body'}: {self.problem}",)
+
 
 _MAX_CACHED_KEY_LENGTH = 200
 

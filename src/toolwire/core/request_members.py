@@ -123,6 +123,8 @@ class RequestMembers(Struct, frozen=True, kw_only=True):
     """The name of a model without that of its collection."""
     turns: frozenset[str] = frozenset()
     """Outermost members with the conversation. Only the tools in it can choose a model."""
+    turn_sources: tuple[str, ...] = ()
+    """Outermost members that name turns which the provider has, so that a request needs none of its own."""
     declarations: frozenset[str] = frozenset()
     """Members with lists or objects that declare tools."""
     tool_choices: frozenset[str] = frozenset()

@@ -32,6 +32,7 @@ from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_repair, repair_response
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
+from toolwire.translation.mistaken_protocol import read_request
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
 from toolwire.translation.request_steps.images import ImageDescription, find_images, replace_images
@@ -232,7 +233,7 @@ class Exchange:
             return ahead[1]
         repairs: list[Path] = []
         try:
-            request = self.client.read_request(parse_object(body, self.options.max_bytes, repairs))
+            request = read_request(self.client, parse_object(body, self.options.max_bytes, repairs))
         except RecursionError:
             raise Malformed(None, TOO_DEEP) from None
         self._client_request, self._request_repairs = request, repairs

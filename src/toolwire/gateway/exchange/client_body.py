@@ -17,6 +17,7 @@ from toolwire.core.request_members import RequestMembers, letters_of
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import TOO_DEEP
+from toolwire.translation.mistaken_protocol import read_request
 
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
 # it is made without a call of a Python function.
@@ -115,7 +116,7 @@ class ClientBody:
         """The request in the internal form. Raises Malformed."""
         if self._request is None:
             try:
-                self._request = self.codec.read_request(self.decode())
+                self._request = read_request(self.codec, self.decode())
             except RecursionError:  # newer Pythons read deeper JSON than the readers can walk
                 raise Malformed(None, TOO_DEEP) from None
         return self._request
@@ -155,11 +156,27 @@ def read_client_body(codec: Codec, data: bytes) -> ClientBody | Failure:
     if found is not UNREADABLE:
         return found
     try:
-        codec.read_request(expect_object(decode(data), None))
+        read_request(codec, expect_object(decode(data), None))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     return Failure("invalid", "`model` must be a string, and `stream` true or false", 400)
 
+
+def refuse_empty(body: ClientBody) -> Failure | None:
+    """Why no provider is asked: there is nothing to answer. None if there is, or if the provider has earlier turns."""
+    members, key = body.members, body.codec.constraints.turns_key
+    try:
+        request = body.read_request()
+        sources = (decode(bytes(members[name])) for name in body.codec.request_members.turn_sources if name in members)
+        if request.turns or request.system or any(sources):
+            return None
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    return Failure("invalid", f"`{key}` is empty: there is nothing to answer", 400, param=key)
+
+
+MAX_EMPTY = 8
+"""Bytes of a member that may be empty."""
 
 UNREADABLE = Failure("invalid", "the body must be a JSON object, with a string as `model`", 400)
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange import error_replies
-from toolwire.gateway.exchange.client_body import PLAIN_NAMES, read_client_body, refuse_names
+from toolwire.gateway.exchange.client_body import MAX_EMPTY, PLAIN_NAMES, read_client_body, refuse_empty, refuse_names
 from toolwire.gateway.exchange.gateway_request import (
     Attempt,
     AttemptAnswer,
@@ -66,7 +66,9 @@ class Pipeline:
             await relay_answer(request, call, read)
             return
         call = read
-        targets = self.route_request(call)
+        turns = call.body.members.get(call.client_codec.constraints.turns_key)
+        empty = refuse_empty(call.body) if turns is None or len(turns) <= MAX_EMPTY else None
+        targets = self.route_request(call) if empty is None else error_replies.gateway_error(call, empty)
         if type(targets) is AttemptFailed:
             await relay_answer(request, call, targets)
             return

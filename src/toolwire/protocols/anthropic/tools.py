@@ -76,6 +76,8 @@ def _read_list(tools: list[Json], path: Path, reading: ReadContext) -> tuple[Any
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     tool = expect_object(value, path)
     kind = get_text(tool, "type", path) or "custom"
+    if "input_schema" not in tool and not _FOREIGN_KEYS.isdisjoint(tool):
+        raise Malformed(path, "`input_schema` is missing")
     if kind == "custom":
         known, kind = names.TOOL_KEYS, "function"
         description, parameters = get_text(tool, "description", path), get_object(tool, "input_schema", path)
@@ -96,6 +98,10 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
         cache=read_cache(tool, path, reading),
         origin=reading.read_origin(tool, path, known),
     )
+
+
+_FOREIGN_KEYS = frozenset({"function", "parameters"})
+"""Where OpenAI has the schema of a tool. Such a tool would pass as one of a type that is not known yet, and be lost."""
 
 
 def _find_provider_tool(kind: str) -> str:

@@ -82,6 +82,8 @@ def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Itera
                 if is_nonempty(chosen):
                     reading.note_unknown_field(here, option)
             yield ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
+        elif isinstance(value, str):
+            raise Malformed(here, "this is no tool: functions are in `functionDeclarations`, and others are objects")
         else:
             yield Opaque(names.to_camel_case(kind), reading.whole_origin({key: value}, here))
 

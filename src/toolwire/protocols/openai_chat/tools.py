@@ -21,6 +21,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import (
     Json,
+    Malformed,
     Object,
     Path,
     encode_text,
@@ -85,7 +86,9 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     if shape is None:
         return Opaque(kind, reading.whole_origin(node, path))
     at = (path, kind)
-    inner = expect_object(node.get(kind), at)
+    if kind not in node:
+        raise Malformed(path, f"`{kind}` is missing")
+    inner = expect_object(node[kind], at)
     if not shape.tool_keys.issuperset(inner):
         reading.read_origin(inner, at, shape.tool_keys)
     cache = read_cache(node) if len(node) > 2 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
 from toolwire.protocols.openai_responses.http import COUNT_TOKENS_KEYS
-from toolwire.protocols.openai_responses.names import REQUEST_KEYS
+from toolwire.protocols.openai_responses.names import REQUEST_KEYS, TURN_SOURCES
 
 _CONVERSATIONS = frozenset("items metadata include".split())
 
@@ -40,6 +40,7 @@ REQUEST_MEMBERS = RequestMembers(
         results""".split()
     ),
     turns=frozenset({"input"}),
+    turn_sources=TURN_SOURCES,
     declarations=frozenset({"tools", "functions"}),
     tool_choices=frozenset({"tool_choice"}),
     tool_places=frozenset({"tools", "tool_choice"}),

@@ -91,6 +91,8 @@ CONTENT_KIND_PREFIX = "content."
 
 RESPONSE_MESSAGE_KEYS = frozenset({"type", "role", "content"})
 
+TURN_SOURCES = ("previous_response_id", "conversation", "prompt")
+"""Keys of a request that name turns which OpenAI has. Without them it needs `input`."""
 REQUEST_KEYS = frozenset(
     """model input instructions tools tool_choice stream parallel_tool_calls max_output_tokens temperature top_p
     top_logprobs service_tier store metadata safety_identifier prompt_cache_key reasoning text""".split()

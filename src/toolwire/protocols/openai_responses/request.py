@@ -73,6 +73,7 @@ from toolwire.protocols.openai_responses.names import (
     SHAPE_BY_CALL_TYPE,
     SHAPE_BY_KIND,
     SHAPE_BY_OUTPUT_TYPE,
+    TURN_SOURCES,
     intact_wire,
     is_own,
     is_own_seal,
@@ -148,13 +149,17 @@ def read_request(body: Object) -> Request:
         offered = limited
     model = get_text(body, "model", None) or ""
     turns, refers = read_input(body.get("input"), (None, "input"), reading)
+    choice = read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading)
+    stream = get_bool(body, "stream", None) if "stream" in body else None
+    if not turns and body.get("input") is None and not system and not any(map(body.get, TURN_SOURCES)):
+        raise Malformed(None, "`input` is missing")
     return Request(
         model,
         system,
         turns,
         offered,
-        read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
-        get_bool(body, "stream", None) if "stream" in body else None,
+        choice,
+        stream,
         settings,
         # OpenAI has earlier turns: a response, a conversation, or items that are only referred to.
         refers or bool(body.get("previous_response_id") or body.get("conversation")),

@@ -45,6 +45,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.models.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
 from toolwire.schema.keywords import short_json
+from toolwire.translation.mistaken_protocol import read_request
 
 MODEL_NAME = "loopback"
 _MAX_CHOICES = 8
@@ -80,7 +81,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     """The answer to a request of this protocol; `model` is the name that the client asked for. The same request and
     salt give the same ids."""
     try:
-        request = codec.read_request(expect_object(decode(body), None))
+        request = read_request(codec, expect_object(decode(body), None))
     except (Malformed, RecursionError) as error:
         what = str(error) if isinstance(error, Malformed) else "the JSON is nested too deeply"
         return _refuse(codec, Failure("invalid", what, 400))
