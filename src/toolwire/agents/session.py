@@ -44,11 +44,12 @@ from toolwire.gateway.settings.model_rules import ROUTE_OPTION
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.providers import LOOPBACK_NAME
 from toolwire.gateway.settings.router import Router
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 KEY_HINT = f"set {CLIENT_KEY_VARIABLE} to a key of this gateway; `{NEW_KEY_COMMAND}` makes one"
 PLACEHOLDER_KEY = "toolwire"
 """Used if the gateway needs no key: agents do not start without one."""
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_RUN, EXIT_NOT_FOUND = 1, 2, 126, 127
+EXIT_CANNOT_RUN, EXIT_NOT_FOUND = 126, 127
 FAILURE_HINTS = {
     "not_found": "`toolwire models` lists the models; --model takes one of them, or `provider/model`",
     "authentication": "`toolwire doctor --try-keys` says which key is wrong, and where it comes from",
@@ -71,7 +72,7 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
 def choose_model(
     options: RunOptions, config: Config, running: GatewayClient | None, key: ClientKey | None
 ) -> ModelChoice:
-    """Raises SessionError if providers are configured, but not which of their models to use."""
+    """Raises CommandError if providers are configured, but not which of their models to use."""
     agent = options.agent
     is_configured, is_allowed = _make_route_check(config, None), _make_route_check(config, key)
     checks = [is_allowed] if running is None else [running.knows_model, is_allowed]
@@ -82,7 +83,7 @@ def choose_model(
     if not chosen:
         if names := ", ".join(provider.name for provider in config.providers.values() if not provider.embedded):
             hint = f"name one with --model NAME or --model PROVIDER/NAME; providers: {names}"
-            raise SessionError("no model is chosen", hint, EXIT_BAD_INPUT)
+            raise CommandError("no model is chosen", hint)
         chosen = LOOPBACK_NAME
     shown_name = options.shown_name or chosen
     # A route also adds the provider it names, so a model that is not configured gets one too.
@@ -111,18 +112,6 @@ def _make_route_check(config: Config, key: ClientKey | None) -> Callable[[str], 
         return not isinstance(targets, Failure) and not targets[0].provider.is_key_missing
 
     return knows
-
-
-class SessionError(Exception):
-    """Why an agent is not started, a hint, and the exit code."""
-
-    def __init__(
-        self, problem: str, hint: str = "", code: int = EXIT_FAILED, config: ConfigError | None = None
-    ) -> None:
-        self.hint, self.code = hint, code
-        self.config = config
-        """The reason, if the configuration is refused."""
-        super().__init__(problem)
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -155,12 +144,12 @@ class GivenKey(Struct, frozen=True):
 
 
 def find_given_key(option: str, config: Config, environ: Mapping[str, str]) -> GivenKey:
-    """Raises SessionError if it cannot be sent in a header."""
+    """Raises CommandError if it cannot be sent in a header."""
     variable = find_client_variable(config, environ)
     given = GivenKey(option, "--key") if option else GivenKey(environ.get(variable, "").strip(), variable)
     if not (given.text.isascii() and given.text.isprintable()):
         hint = "a key has ASCII letters, digits and signs only: copy it again"
-        raise SessionError(f"the key in {given.source} is not valid", hint, EXIT_BAD_INPUT)
+        raise CommandError(f"the key in {given.source} is not valid", hint)
     # An agent has the placeholder in its environment, and may start another one.
     return given if given.text not in ("", PLACEHOLDER_KEY) else GivenKey()
 
@@ -178,11 +167,8 @@ class AgentSession:
         self._may_use_program = may_use_program
         if options.own_settings and options.agent.own_settings_problem:
             title, problem = options.agent.title, options.agent.own_settings_problem
-            raise SessionError(f"{title} cannot use your own settings: {problem}", "", EXIT_BAD_INPUT)
-        try:
-            self._config: Config = read_opened_config(options.file, environ)
-        except ConfigError as error:
-            raise SessionError(str(error), "", EXIT_BAD_INPUT, error) from None
+            raise CommandError(f"{title} cannot use your own settings: {problem}")
+        self._config: Config = read_opened_config(options.file, environ)
         self._given_key = find_given_key(options.key, self._config, environ)
 
     def describe_plan(self) -> str:
@@ -198,13 +184,13 @@ class AgentSession:
         return "\n".join(lines) + "\n"
 
     def run_agent(self) -> int:
-        """Run the agent; gives its exit code. Raises SessionError."""
+        """Run the agent; gives its exit code. Raises CommandError."""
         agent = self._options.agent
         program = find_program(agent, self._environ, Path.cwd(), self._may_use_program)
         if not program.path:
             hint = agent.install_command + (f" ({agent.needs})" if agent.needs else "")
             left_out = f", except {program.left_out}, which you have not trusted" if program.left_out else ""
-            raise SessionError(f"{agent.title} is not installed{left_out}", hint, EXIT_NOT_FOUND)
+            raise CommandError(f"{agent.title} is not installed{left_out}", hint, EXIT_NOT_FOUND)
         if program.left_out:
             self._print_status(f"left out {program.left_out}: you have not trusted this program of the working folder")
         self._print_status(describe_settings(self._options, self._environ))
@@ -250,12 +236,14 @@ class AgentSession:
             return client
         source = self._given_key.source
         what = f"does not know the key in {source}" if source else "needs a client's key"
-        raise SessionError(f"the gateway at {client.origin} {what}", KEY_HINT)
+        raise CommandError(f"the gateway at {client.origin} {what}", KEY_HINT, EXIT_FAILED)
 
     def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path, key: str) -> PrivateGateway:
         environ, server, file = self._environ, self._config.server, self._options.file
         if self._given_key.text and server.keys and not server.store_keys and self._client_key is None:
-            raise SessionError(f"{self._config.file} does not have the key in {self._given_key.source}", KEY_HINT)
+            raise CommandError(
+                f"{self._config.file} does not have the key in {self._given_key.source}", KEY_HINT, EXIT_FAILED
+            )
         run_key = key if server.needs_keys and not self._given_key.text else ""
         try:
             read_opened_config(file, environ, EMPTY_MAPPING, choice.routes)
@@ -264,16 +252,16 @@ class AgentSession:
                 replace(problem, location="--model") if problem.location == ROUTE_OPTION else problem
                 for problem in error.problems
             ]
-            raise SessionError(str(error), config=ConfigError(named, error.file)) from None
+            raise ConfigError(named, error.file) from None
         log = Path(self._options.log) if self._options.log else folder / "gateway.log"
         try:
             return stack.enter_context(start_gateway(file, choice.routes, environ, server, log, run_key))
         except GatewayDied as died:
             hint = "`toolwire doctor` says what is wrong"
-            raise SessionError(f"the gateway could not start:\n{died}", hint) from None
+            raise CommandError(f"the gateway could not start:\n{died}", hint, EXIT_FAILED) from None
         except OSError as error:
             hint = "--log must name a file that can be written"
-            raise SessionError(f"{log}: {error.strerror}", hint, EXIT_BAD_INPUT) from None
+            raise CommandError(f"{log}: {error.strerror}", hint) from None
 
     # --- the model ---
 
@@ -289,12 +277,14 @@ class AgentSession:
         failure = gateway.find_model_failure(choice.shown_name)
         if failure is not None:
             problem = f"the gateway does not serve {choice.shown_name}: {failure.message}"
-            raise SessionError(problem, _failure_hint(failure))
+            raise CommandError(problem, _failure_hint(failure), EXIT_FAILED)
         if not self._options.check_model:
             return
         failure = gateway.probe_model(choice.shown_name)
         if failure is not None:
-            raise SessionError(f"{describe_choice(choice)} does not answer: {failure.message}", _failure_hint(failure))
+            raise CommandError(
+                f"{describe_choice(choice)} does not answer: {failure.message}", _failure_hint(failure), EXIT_FAILED
+            )
 
     # --- the agent ---
 
@@ -316,7 +306,7 @@ class AgentSession:
             return child.run((program, *layout.command[1:]), environ)
         except OSError as error:
             problem = f"cannot start {program}: {error.filename}: {error.strerror}"
-            raise SessionError(problem, "", EXIT_CANNOT_RUN) from None
+            raise CommandError(problem, "", EXIT_CANNOT_RUN) from None
 
 
 def describe_settings(options: RunOptions, environ: Mapping[str, str]) -> str:

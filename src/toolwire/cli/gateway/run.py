@@ -10,7 +10,7 @@ from pathlib import Path
 from toolwire import terminal
 from toolwire.agents import Agent, find_program, load_agents
 from toolwire.cli import usage
-from toolwire.terminal import CommandError
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,38 +37,36 @@ def run(args: argparse.Namespace) -> int:
     if args.list or not args.agent:
         return print_agents()
     agent = find_agent(args)
-    from toolwire.agents.session import AgentSession, RunOptions, SessionError
+    from toolwire.agents.session import AgentSession, RunOptions
     from toolwire.cli.config import refuse_config
     from toolwire.cli.trust import may_use_program, open_file
     from toolwire.gateway.settings.problems import ConfigError
 
+    protocol = choose_protocol(agent, args.protocol)
     try:
-        file = open_file(args.config)
+        options = RunOptions(
+            agent=agent,
+            protocol=protocol,
+            model=args.model,
+            shown_name=args.shown_name,
+            config=args.config,
+            file=open_file(args.config),
+            log=args.log,
+            key=args.key,
+            check_model=not args.no_check,
+            own_settings=args.own_settings,
+            agent_arguments=args.agent_arguments,
+        )
+        session = AgentSession(options, os.environ, terminal.print_note, may_use_program)
     except ConfigError as error:
         raise refuse_config(error) from None
-    options = RunOptions(
-        agent=agent,
-        protocol=choose_protocol(agent, args.protocol),
-        model=args.model,
-        shown_name=args.shown_name,
-        config=args.config,
-        file=file,
-        log=args.log,
-        key=args.key,
-        check_model=not args.no_check,
-        own_settings=args.own_settings,
-        agent_arguments=args.agent_arguments,
-    )
-    try:
-        session = AgentSession(options, os.environ, terminal.print_note, may_use_program)
-        if not args.print:
-            return session.run_agent()
+    if args.print:
         sys.stdout.write(session.describe_plan())
         return 0
-    except SessionError as error:
-        if error.config is not None:
-            raise refuse_config(error.config, error.code) from None
-        raise CommandError(str(error), error.hint, error.code) from None
+    try:
+        return session.run_agent()
+    except ConfigError as error:  # of the file together with --model
+        raise refuse_config(error, EXIT_FAILED) from None
 
 
 def find_agent(args: argparse.Namespace) -> Agent:
