@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from toolwire import terminal
-from toolwire.cli.config import print_problems
+from toolwire.cli.config import print_problems, refuse_config
 from toolwire.cli.trust import open_file
 from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
@@ -113,9 +113,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         file = read_key_file(open_file(args.config))
         ACTIONS[args.action](file, args)
-    except ConfigError as problems:
-        print_problems(problems.problems, problems.file)
-        raise CommandError("") from None
+    except ConfigError as error:
+        raise refuse_config(error) from None
     return 0
 
 
@@ -293,14 +292,11 @@ def limit_key(file: KeyFile, args: argparse.Namespace) -> None:
     print_change(args, key, f"{key.name}: {rights}. Running gateways know it within seconds.")
 
 
-def disable_key(file: KeyFile, args: argparse.Namespace) -> None:
-    key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": True}))
-    print_change(args, key, f"{key.name} is disabled; running gateways refuse it within seconds.")
-
-
-def enable_key(file: KeyFile, args: argparse.Namespace) -> None:
-    key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": False}))
-    print_change(args, key, f"{key.name} is enabled; running gateways accept it within seconds.")
+def switch_key(file: KeyFile, args: argparse.Namespace) -> None:
+    is_off = args.action == "disable"
+    key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": is_off}))
+    effect = "disabled; running gateways refuse" if is_off else "enabled; running gateways accept"
+    print_change(args, key, f"{key.name} is {effect} it within seconds.")
 
 
 def rotate_key(file: KeyFile, args: argparse.Namespace) -> None:
@@ -442,22 +438,15 @@ def change_row(change: KeyChange) -> tuple[str, ...]:
 
 
 def change_document(change: KeyChange) -> dict[str, object]:
-    return {
-        "number": change.number,
-        "at": format_time(change.at),
-        "author": change.author,
-        "action": change.action,
-        "name": change.name,
-        "detail": change.detail,
-    }
+    return {**asdict(change), "at": format_time(change.at)}
 
 
 ACTIONS: dict[str, Callable[[KeyFile, argparse.Namespace], None]] = {
     "new": make_client_key,
     "list": list_keys,
     "limit": limit_key,
-    "disable": disable_key,
-    "enable": enable_key,
+    "disable": switch_key,
+    "enable": switch_key,
     "rotate": rotate_key,
     "audit": show_changes,
 }
