@@ -83,10 +83,11 @@ def test_another_worker_answers_what_waits(tmp_path: Path) -> None:
     with run_gateway(tmp_path, "--workers", "2") as process:
         with asleep(process):
             waiting = [connect(process.port) for _ in range(MANY)]
+            for connection in waiting:  # before it stops: it may accept some, and waits only a short time for requests
+                connection.sendall(LIVEZ)
             os.kill(min(servers(process)), signal.SIGTERM)
         for connection in waiting:
             with closing(connection):
-                connection.sendall(LIVEZ)
                 read_answer(connection)
         process.read_log_until('"worker_died"')
         with closing(connect(process.port)) as connection:
