@@ -261,6 +261,18 @@ def test_deferred_tools_give_way_first() -> None:
     assert set(names) > {f"t{number}" for number in range(200, 300)}
 
 
+@pytest.mark.parametrize("server", ["alpha_{}", "mcp__alpha__{}", "mcp_alpha_{}"])
+def test_an_agents_own_tools_and_those_in_use_stay_first(server: str) -> None:
+    """opencode declares its tools in alphabetical order."""
+    called, own = server.format("do_140"), ["read", "task", "todo_write", "write"]
+    names = [server.format(f"do_{number}") for number in range(150)] + own
+    call = {"type": "tool_use", "id": "a", "name": called, "input": {}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "done"}]}
+    messages = [USER, {"role": "assistant", "content": [call]}, result]
+    sent = send(many(0, tools=[*map(anthropic_tool, names)], messages=messages), "anthropic", "openai-chat")
+    assert declared_names(sent.json()) == [*names[:123], called, *own]
+
+
 def test_strictly_it_is_refused() -> None:
     with pytest.raises(Refused, match="t128"):
         translate(many(129), "request", source="anthropic", target="openai-chat", model="gpt-5", strict=True)

@@ -36,7 +36,7 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Object, decode_object_or_none, encode_text
 from toolwire.core.losses import ADDED_ORIGIN, Ledger
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.tools import ToolNameMap, drop_duplicate_tools
+from toolwire.translation.request_steps.tools import ToolNameMap, drop_duplicate_tools, find_server_tools
 from toolwire.translation.tool_index import ToolIndex
 
 SEARCH_NAME = "search_tools"
@@ -127,7 +127,7 @@ def _key(tool: Tool) -> ToolKey:
 
 def _direct_tools(request: Request, constraints: Constraints, options: Options) -> frozenset[ToolKey]:
     """The tools that are declared from the start: those that the client has not deferred, and if it has deferred none,
-    as many as the operator allows, in their order. Agents send their own tools before those of MCP servers."""
+    as many as the operator allows: the agent's own before those of MCP servers, in their order."""
     functions = [tool for tool in request.tools if isinstance(tool, Tool)]
     limit = constraints.max_tools(request.model)
     most = len(functions) if limit is None else max(limit - RESERVED_TOOLS - 1 - len(request.tools) + len(functions), 0)
@@ -135,7 +135,9 @@ def _direct_tools(request: Request, constraints: Constraints, options: Options) 
     if not is_marked and len(functions) <= min(options.direct_tools, len(functions) if limit is None else limit):
         return frozenset(map(_key, functions))
     direct: list[ToolKey] = []
-    for unit in _group_tools(functions, constraints):
+    of_servers = find_server_tools(functions)
+    by_owner = sorted(range(len(functions)), key=lambda number: number in of_servers)
+    for unit in _group_tools([functions[number] for number in by_owner], constraints):
         is_built_in = any(tool.kind not in DEFERRABLE_KINDS for tool in unit)
         is_deferred = all(tool.defer for tool in unit)
         is_clients_choice = is_marked and unit[0].origin is not ADDED_ORIGIN

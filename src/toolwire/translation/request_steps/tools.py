@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -144,7 +144,7 @@ def rename_tools(
     beyond the target's limit are left out, unless `keep_all` is set."""
     converted: dict[int, ConvertedSchema] = {}
     if len(request.tools) > MIN_TOOLS_LIMIT and not keep_all:
-        request = _drop_surplus_tools(drop_duplicate_tools(request, ledger), constraints, ledger)
+        request = _drop_surplus_tools(drop_duplicate_tools(request, ledger), constraints, ledger, features.names)
     if _can_stay_unchanged(request, constraints, ledger, features, converted):
         return request, UNCHANGED_NAMES
     namer = _Namer(constraints, ledger, request.model, converted)
@@ -163,18 +163,44 @@ MIN_TOOLS_LIMIT = 100
 """No provider is known to accept fewer tools than this, so shorter lists need no look at its limit."""
 
 
-def _drop_surplus_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with as many tools as the provider accepts for this model. Tools that the choice names stay, then
-    those that are not deferred, in their order. In Responses' own lists a namespace is one entry of many tools."""
+MIN_SERVER_TOOLS = 4
+"""So many tools with the same first word (`github_create_issue`) are taken for those of one MCP server."""
+_FIRST_WORD = re.compile(r"[^\W_]+(?=[_.\-])")
+
+
+def find_server_tools(tools: Sequence[AnyTool]) -> set[int]:
+    """The numbers of the tools that seem to come from MCP servers. Seen in November 2026: Claude Code, Codex and Qwen
+    Code begin their names or namespaces with `mcp`, opencode with the server's name and `_`."""
+    words = [_server_word(tool) for tool in tools]
+    counts = Counter(words)
+    return {n for n, word in enumerate(words) if word == "mcp" or (word and counts[word] >= MIN_SERVER_TOOLS)}
+
+
+def _server_word(tool: AnyTool) -> str:
+    if not isinstance(tool, Tool):
+        return ""
+    if tool.namespace:
+        return "mcp" if tool.namespace.startswith("mcp") else ""
+    found = _FIRST_WORD.match(tool.name)
+    return found[0] if found is not None else ""
+
+
+def _drop_surplus_tools(
+    request: Request, constraints: Constraints, ledger: Ledger, used_names: Container[str]
+) -> Request:
+    """The request with as many tools as the provider accepts for this model. Tools that the choice names or the history
+    calls stay, then those that are not deferred, the agent's own before those of MCP servers. In Responses' own lists a
+    namespace is one entry of many tools."""
     limit = constraints.max_tools(request.model)
     if limit is None or len(request.tools) <= limit or (constraints.has_namespaces and ledger.is_same_protocol):
         return request
     chosen = {name.name for name in request.choice.tools} if request.choice is not None else set()
+    server_tools = find_server_tools(request.tools)
 
-    def rank(number: int) -> tuple[bool, bool, int]:
+    def rank(number: int) -> tuple[bool, bool, bool, bool, int]:
         tool = request.tools[number]
-        named = isinstance(tool, Tool) and tool.name in chosen
-        return not named, isinstance(tool, Tool) and bool(tool.defer), number
+        name, is_deferred = (tool.name, bool(tool.defer)) if isinstance(tool, Tool) else ("", False)
+        return name not in chosen, name not in used_names, is_deferred, number in server_tools, number
 
     kept = set(sorted(range(len(request.tools)), key=rank)[:limit])
     why = f"at most {limit} of {len(request.tools)} tools are accepted; choose with a policy rule or fewer MCP servers"
