@@ -42,6 +42,7 @@ from toolwire.core.ir import (
     Media,
     Opaque,
     Origin,
+    Part,
     ProviderCall,
     ProviderResult,
     ProviderTool,
@@ -69,7 +70,7 @@ from toolwire.core.response_format import ONLY_JSON_INSTRUCTION
 from toolwire.core.sse import SseSplitter
 from toolwire.protocols.anthropic import CODEC, CONSTRAINTS
 from toolwire.protocols.anthropic.models import UNKNOWN_FAMILY, family
-from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.names import ANSWER_BLOCK_DEFAULTS, NAME
 from toolwire.schema.object_root import convert_to_object_root
 from toolwire.schema.repair import drop_invalid_keywords
 from toolwire.schema.standard import convert_to_standard
@@ -495,7 +496,7 @@ def blocks_of(data: bytes) -> list[dict[str, Any]]:
             elif change["type"] == "signature_delta":
                 block["signature"] = change["signature"]
             else:
-                block.setdefault("citations", []).append(change["citation"])
+                block["citations"] = [*(block.get("citations") or ()), change["citation"]]
         elif event == "content_block_stop":
             is_open = False
     assert not is_open
@@ -647,7 +648,10 @@ WRITTEN: dict[str, tuple[list[Event], list[dict[str, Any]]]] = {
 def test_blocks_come_one_at_a_time(name: str) -> None:
     events, blocks = WRITTEN[name]
     data = write_events(make_events(*events))
-    assert blocks_of(data) == blocks
+    assert blocks_of(data) == [
+        dict([ANSWER_BLOCK_DEFAULTS[block["type"]]]) | block if block["type"] in ANSWER_BLOCK_DEFAULTS else block
+        for block in blocks
+    ]
     assert [event for event, _ in frames(data)][-2:] == ["message_delta", "message_stop"]
     assert faults(events_of(data)) == []
 
@@ -656,47 +660,66 @@ def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
     data = write_events(make_events(PartStart(0, ProviderCall("w", "web_search")), PartEnd(0), finish="calls"))
     assert frames(data)[-2][1] == {
         "type": "message_delta",
-        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None, "stop_details": None, "container": None},
         "usage": {
             "input_tokens": 9,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
             "output_tokens": 2,
+            "output_tokens_details": None,
             "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
         },
     }
 
 
-REQUIRED = {
-    "id",
-    "type",
-    "role",
-    "model",
-    "content",
-    "stop_reason",
-    "stop_sequence",
-    "stop_details",
-    "container",
-    "usage",
-}
-REQUIRED_USAGE = {
-    "input_tokens", "output_tokens", "cache_creation", "cache_creation_input_tokens", "cache_read_input_tokens",
-    "server_tool_use", "service_tier", "inference_geo",
+REQUIRED_USAGE_OF_DELTA = {
+    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens_details",
+    "server_tool_use",
 }  # fmt: skip
-"""The members that Anthropic's schema of a message and of its usage requires."""
 UNKNOWN_USAGE = dict.fromkeys(("cache_creation", "server_tool_use", "service_tier", "inference_geo"))
+REQUIRED = {
+    "message": {
+        "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "container", "usage",
+    },
+    "usage": REQUIRED_USAGE_OF_DELTA | set(UNKNOWN_USAGE),
+    "message_delta": {"stop_reason", "stop_sequence", "stop_details", "container"},
+    "text": {"type", "text", "citations"},
+    "thinking": {"type", "thinking", "signature"},
+    "tool_use": {"type", "id", "name", "input", "caller"},
+    "server_tool_use": {"type", "id", "name", "input", "caller"},
+    "web_search_tool_result": {"type", "tool_use_id", "content", "caller"},
+    "web_fetch_tool_result": {"type", "tool_use_id", "content", "caller"},
+}  # fmt: skip
+"""The members that Anthropic's schema of answers requires (its OpenAPI document in llm-comply 0.5.0)."""
+ONE_OF_EACH: tuple[Part, ...] = (
+    Reasoning("hm"),
+    Text("hi"),
+    Refusal("no"),
+    ProviderCall("w", "web_search"),
+    ProviderResult("w", "web_search"),
+    ProviderCall("f", "web_fetch"),
+    ProviderResult("f", "web_fetch", text="page"),
+    Call("c", "f", "{}"),
+)
 
 
 @pytest.mark.parametrize("usage", [None, Usage(9, 2), Usage(9, 2, 3, 4, 1)])
 def test_a_translated_message_has_every_member_that_the_schema_requires(usage: Usage | None) -> None:
-    response = answer(Text("hi"), usage=usage)
+    whole = plain(CODEC.write_response(answer(*ONE_OF_EACH, usage=usage), ledger(), WriteContext()))
+    parts = [event for at, part in enumerate(ONE_OF_EACH) for event in (PartStart(at, part), PartEnd(at))]
+    counted = [UsageUpdate(usage)] if usage is not None else []
     start: Event = ResponseStart("r", "m", usage=usage)
-    streamed = frames(
-        write_events([start, PartStart(0, Text("")), PartEnd(0), ChoiceEnd(0, Finish("stop")), ResponseEnd()])
-    )
-    for message in (plain(CODEC.write_response(response, ledger(), WriteContext())), streamed[0][1]["message"]):
-        assert message.keys() >= REQUIRED
-        assert message["usage"].keys() >= REQUIRED_USAGE
+    streamed = frames(write_events([start, *parts, *counted, ChoiceEnd(0, Finish("stop")), ResponseEnd()]))
+    for message in (whole, streamed[0][1]["message"]):
+        assert message.keys() >= REQUIRED["message"]
+        assert message["usage"].keys() >= REQUIRED["usage"]
+    end = streamed[-2][1]
+    assert end["delta"].keys() >= REQUIRED["message_delta"]
+    assert end["usage"].keys() >= REQUIRED_USAGE_OF_DELTA
+    started = [node["content_block"] for event, node in streamed if event == "content_block_start"]
+    for blocks in (whole["content"], started):
+        assert {block["type"] for block in blocks} == REQUIRED.keys() - {"message", "usage", "message_delta"}
+        assert [block for block in blocks if not block.keys() >= REQUIRED[block["type"]]] == []
 
 
 def test_a_message_of_anthropic_gets_no_members_that_it_did_not_have() -> None:
@@ -722,7 +745,7 @@ def test_text_is_not_held_back() -> None:
 def test_a_refusal_is_text_with_its_own_reason() -> None:
     book = ledger()
     data = write_events(make_events(PartStart(0, Refusal("")), TextDelta(0, "No."), PartEnd(0)), book)
-    assert blocks_of(data) == [{"type": "text", "text": "No."}]
+    assert blocks_of(data) == [{"type": "text", "text": "No.", "citations": []}]
     assert frames(data)[-2][1]["delta"]["stop_reason"] == "refusal"
     assert "refusal-as-text" in codes(book)
 
@@ -734,7 +757,7 @@ def test_the_prompt_is_estimated_until_it_is_counted() -> None:
     known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *make_events()[1:]]
     usage = frames(write_events(known, context=WriteContext(request)))[0][1]["message"]["usage"]
     counts = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 20}
-    assert usage == {"input_tokens": 50, **counts, "output_tokens": 0, **UNKNOWN_USAGE}
+    assert usage == {"input_tokens": 50, **counts, "output_tokens": 0, "output_tokens_details": None, **UNKNOWN_USAGE}
 
 
 def test_a_failure_is_an_error_event_and_nothing_else() -> None:
@@ -1632,8 +1655,8 @@ def test_an_answer_of_another_wire() -> None:
         "model": "gpt",
         "content": [
             {"type": "thinking", "thinking": "hm", "signature": ""},
-            {"type": "text", "text": "Sure."},
-            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+            {"type": "text", "text": "Sure.", "citations": []},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}, "caller": {"type": "direct"}},
         ],
         "stop_reason": "tool_use",
         "stop_sequence": None,
@@ -1694,7 +1717,7 @@ def test_what_an_answer_cannot_hold_is_told() -> None:
     response = answer(*parts)
     both = Response("r", "m", None, (*response.choices, second), None)
     wire = plain(CODEC.write_response(both, book, WriteContext()))
-    assert wire["content"] == [{"type": "text", "text": "No."}]
+    assert wire["content"] == [{"type": "text", "text": "No.", "citations": []}]
     assert wire["stop_reason"] == "refusal"
     assert codes(book) == ["no-counterpart", "media-dropped", "part-dropped", "refusal-as-text", "default-added"]
 

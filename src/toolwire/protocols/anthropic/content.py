@@ -256,9 +256,12 @@ def write_parts(parts: tuple[Part, ...], ledger: Ledger, in_response: bool) -> l
     blocks: list[Object] = []
     for part in parts:
         origin = part.origin
-        write = writers[type(part)] if origin is None or origin.protocol != NAME else write_part
+        is_foreign = origin is None or origin.protocol != NAME
+        write = writers[type(part)] if is_foreign else write_part
         block = write(part, ledger, in_response)
         if block is not None:
+            if in_response and is_foreign and (default := names.ANSWER_BLOCK_DEFAULTS.get(block["type"])):
+                block.setdefault(*default)
             blocks.append(block)
     return blocks
 
@@ -270,7 +273,12 @@ def write_part(part: Part, ledger: Ledger, in_response: bool) -> Object | None:
     is_unsigned = isinstance(part, Reasoning) and part.seal is None
     if origin is not None and is_verbatim(origin, NAME) and (in_response or not is_unsigned):
         return origin.wire if isinstance(origin.wire, dict) else {"type": "text", "text": origin.wire}
-    return PART_WRITERS[type(part)](part, ledger, in_response)
+    block = PART_WRITERS[type(part)](part, ledger, in_response)
+    if in_response and block is not None and (origin is None or origin.protocol != NAME):
+        default = names.ANSWER_BLOCK_DEFAULTS.get(block["type"])
+        if default is not None:
+            block.setdefault(*default)
+    return block
 
 
 def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger) -> str | list[Object]:

@@ -48,6 +48,18 @@ COMPACTION_KEYS = key_set("type content encrypted_content")
 PROVIDER_RESULT_KEYS = key_set("type tool_use_id content")
 SOURCE_KEYS = key_set("type url title")
 
+_DIRECT_CALL: tuple[str, Json] = ("caller", {"type": "direct"})
+ANSWER_BLOCK_DEFAULTS: Mapping[str, tuple[str, Json]] = {
+    "text": ("citations", []),
+    "tool_use": _DIRECT_CALL,
+    "server_tool_use": _DIRECT_CALL,
+    "web_search_tool_result": _DIRECT_CALL,
+    "web_fetch_tool_result": _DIRECT_CALL,
+}
+"""The member that Anthropic's schema requires of a block of an answer, and not of one of a request (its OpenAPI
+document in llm-comply 0.5.0, November 2026). Clients that check answers need them. `citations` may also be null, but
+the Vercel AI SDK refuses that."""
+
 TOOL_KEYS = key_set("type name description input_schema strict defer_loading cache_control")
 CLIENT_TOOL_KEYS = key_set("type name strict defer_loading cache_control")
 PROVIDER_TOOL_KEYS = key_set("type name max_uses allowed_domains blocked_domains user_location cache_control")

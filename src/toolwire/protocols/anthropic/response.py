@@ -156,7 +156,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
         "model": model_name(response.model, ledger, context),
         "content": write_parts(parts, ledger, True),
         **write_finish(choice.finish, Refusal in kinds, ledger),
-        "usage": write_message_usage(response.usage, ledger, used),
+        "usage": write_usage(response.usage, ledger, MESSAGE_USAGE, used),
     }
     if not is_own(response.origin):
         out["container"] = None
@@ -207,7 +207,8 @@ def _write_stop_details(finish: Finish) -> Object:
     return {"type": "refusal", "category": category or None, "explanation": explanation or None}
 
 
-def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] = ()) -> Object:
+def write_usage(usage: Usage | None, ledger: Ledger, required: Sequence[str], tools_used: Sequence[str] = ()) -> Object:
+    """Token counts; members of `required` that are unknown are null."""
     if usage is None:
         ledger.note("default-added", None, "the token counts are 0", "the provider sent none")
         usage = Usage()
@@ -234,20 +235,16 @@ def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] =
     searches, fetches = usage.searches or tools_used.count("web_search"), tools_used.count("web_fetch")
     if searches or fetches:
         out["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": fetches}
+    if not is_own(usage.origin):
+        for name in required:
+            out.setdefault(name)
     return restore_original_keys(out, usage.origin, NAME)
 
 
-def write_message_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] = ()) -> Object:
-    """The usage of a message, with every member that Anthropic's schema requires. The end of a stream has fewer."""
-    out = write_usage(usage, ledger, tools_used)
-    if usage is None or not is_own(usage.origin):
-        for name in _UNKNOWN_USAGE:
-            out.setdefault(name)
-    return out
-
-
-_UNKNOWN_USAGE = ("cache_creation", "server_tool_use", "service_tier", "inference_geo")
-"""What other providers do not say. Anthropic's schema requires these members, and null is allowed."""
+DELTA_USAGE = ("output_tokens_details", "server_tool_use")
+MESSAGE_USAGE = (*DELTA_USAGE, "cache_creation", "service_tier", "inference_geo")
+"""What other providers do not always say. Anthropic's schema of `message_delta` and of a message requires these
+members, and null is allowed."""
 
 
 # --- tools that the provider ran --------------------------------------------------------------------------------------

@@ -51,17 +51,18 @@ from toolwire.protocols.anthropic.content import write_citation, write_part
 from toolwire.protocols.anthropic.errors import write_error
 from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, own_seal_value
 from toolwire.protocols.anthropic.response import (
+    DELTA_USAGE,
+    MESSAGE_USAGE,
     ProviderToolUse,
     message_id,
     model_name,
     write_finish,
-    write_message_usage,
     write_usage,
 )
 
 PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
 
-_EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": ""}
+_EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": "", "citations": []}
 _EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
 """Blocks as content_block_start shows them."""
 _BLOCK_START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
@@ -222,7 +223,7 @@ class StreamWriter:
             "stop_sequence": None,
             "stop_details": None,
             "container": None,
-            "usage": write_message_usage(usage, self._ledger),
+            "usage": write_usage(usage, self._ledger, MESSAGE_USAGE),
         }
         return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
 
@@ -244,10 +245,8 @@ class StreamWriter:
         if more:
             out += self._write_whole_blocks(more)
         finish = write_finish(self._finish or Finish("stop"), self._has_refusal, self._ledger)
-        if finish["stop_details"] is None:
-            del finish["stop_details"]
-        usage = write_usage(self._usage, self._ledger, self._tool_use.used)
-        delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish)
+        usage = write_usage(self._usage, self._ledger, DELTA_USAGE, self._tool_use.used)
+        delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish | {"container": None})
         return out + delta + b',"usage":' + encode(usage) + _MESSAGE_STOP
 
     def _write_failure(self, event: ResponseFailed) -> bytes:

@@ -561,7 +561,7 @@ def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: boo
     elif part.tool == "web_fetch":
         page = part.sources[0] if part.sources else Citation()
         source = {"type": "text", "media_type": "text/plain", "data": part.text}
-        document = {"type": "document", "source": source, "title": page.title or None}
+        document = {"type": "document", "source": source, "title": page.title or None, "citations": {"enabled": False}}
         content = {"type": "web_fetch_result", "url": page.url, "content": document, "retrieved_at": None}
     else:
         content = {"type": "code_execution_result", "stdout": part.text, "stderr": "", "return_code": 0, "content": []}
