@@ -186,6 +186,20 @@ def test_calls_in_parallel_and_all_their_results(name: str) -> None:
     assert "failed" in text or "error" in text.lower()
 
 
+@pytest.mark.parametrize("place", ["San Francisco, CA", "Berlin, GER", "Paris"])
+def test_a_place_with_its_state_is_one_place(place: str) -> None:
+    request = build_request(f"What is the weather in {place}? Use the tools.")
+    assert made_calls(read_both_forms("openai-chat", request)) == [("get_weather", {"city": place})]
+
+
+@pytest.mark.parametrize("text", ["run `date`", '"run `date`"\n', "Please execute this: `date`"])
+def test_a_command_in_backticks_is_run_by_the_tool_that_takes_commands(text: str) -> None:
+    """As opencode quotes a prompt, too; no word of it is in the tool's name."""
+    command: Any = {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]}
+    request = build_request(text, tools=(WEATHER, Tool("exec_command", "", command)))
+    assert made_calls(read_both_forms("openai-chat", request)) == [("exec_command", {"cmd": "date"})]
+
+
 @everywhere
 def test_parallel_calls_can_be_forbidden(name: str) -> None:
     if name == "gemini":

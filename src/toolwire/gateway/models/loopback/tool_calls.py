@@ -43,10 +43,14 @@ _VALUE_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
         r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?"
         r"|(?<![\w/.])(?:(?:~|\.{1,2})?/[\w.@+-][\w./@+-]*|(?:[\w@+-]+/)+[\w@+-]*\.?\w+|[\w-]+\.[A-Za-z]\w{0,4})(?![\w/])"
     ),
-    "name": re.compile(r"(?<=[a-z,:;] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*)"),
+    "name": re.compile(  # with the letters of its state or country: `San Francisco, CA` is one place
+        r"(?<=[a-z,:;] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*(?:, [A-Z]{2,3}\b)?)"
+    ),
     "number": re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,10})?(?!\w|\.\d)"),
 }
 """Each value is masked when it is found, so that the following patterns do not find it again."""
+_QUOTED_PROMPT = re.compile(r'\s*"[^"]*`[^"]*"\s*')
+"""opencode puts quotation marks around a prompt of several words: the code in it is meant, not all of it."""
 
 
 class TextValues(Struct, frozen=True):
@@ -64,6 +68,8 @@ class TextValues(Struct, frozen=True):
 
 def find_values(text: str) -> TextValues:
     text = text[:MAX_TEXT_LENGTH]
+    if _QUOTED_PROMPT.fullmatch(text):
+        text = text.strip()[1:-1]
     pairs, rest = _read_json_objects(text)
     for match in _PAIR.finditer(rest):
         value = match[2]
@@ -109,6 +115,8 @@ _DESCRIPTION_LIMIT = 300
 """Only the start of a description is compared: agents write pages, which resemble every text."""
 _MIN_POINTS = 2
 _CONJUNCTION = re.compile(r"\b(?:and|both|then|also)\b|[,;]|[.?!]\s+\w", re.IGNORECASE)
+_RUN_CODE = re.compile(r"\b(?:run|execute)\b[^`\n]*`[^`\n]+`", re.IGNORECASE)
+"""Run `date`: a tool that takes a command is meant, whatever it is called."""
 _ALL_TOOLS = re.compile(r"\b(?:both|all) (?:the |of the )?tools\b", re.IGNORECASE)
 
 
@@ -132,6 +140,8 @@ def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parall
     usable = [tool for tool in tools if tool.name.lower() not in _STOP_WORDS]
     lower = text.lower()
     named = [tool for tool in usable if _has_word(lower, tool.name.lower())]
+    if _RUN_CODE.search(text):  # before the names: what agents add to a prompt can have a tool's name, such as Agent
+        named = ([tool for tool in named if _takes_command(tool)] or list(filter(_takes_command, usable)) or named)[:1]
     if named or not tools:
         return named
     if _ALL_TOOLS.search(text):
@@ -150,6 +160,10 @@ def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parall
             chosen.add(index)
             words |= shared[index]
     return [tools[index] for index in sorted(chosen)]
+
+
+def _takes_command(tool: Tool) -> bool:
+    return any(_COMMAND_NAME.search(name) for name in _required_names(_as_object(_read_schema(tool.parameters))))
 
 
 def _has_word(text: str, name: str) -> bool:
@@ -187,7 +201,7 @@ _MAX_OPTIONAL_DEPTH = 12
 """Deeper optional parameters are left out, so that recursive schemas come to an end."""
 _SAFE_COMMAND = "echo hello"
 """The command when the text quotes none: an agent may run it."""
-_COMMAND_NAME = re.compile(r"command|cmd|script|shell|argv", re.IGNORECASE)
+_COMMAND_NAME = re.compile(r"command|cmd|script(?!ion)|shell|argv", re.IGNORECASE)
 _TOKEN_NAME = re.compile(r"path|file|folder|dir|ur[il]|link|mail|date", re.IGNORECASE)
 _FORMATS: Final[Mapping[str, tuple[str, str]]] = {
     "uri": (r"[A-Za-z][\w+.-]*:\S+", "https://example.com/"),
