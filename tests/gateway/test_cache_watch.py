@@ -240,6 +240,13 @@ def test_marks_of_what_to_cache_may_move() -> None:
     assert report.place == ""
 
 
+def test_an_independent_request_with_the_same_question_breaks_nothing() -> None:
+    session = Session()
+    session.send(body_in("anthropic", "One"), FIRST)
+    record, warned = session.send(body_in("anthropic", "One", system=LONG + "!"), MISS)
+    assert (record.cache, warned) == (None, False)
+
+
 def test_what_a_break_costs() -> None:
     session = Session()
     usage = Usage(input=100_000, output=10, cache_read=0, cache_write=100_000)
@@ -249,8 +256,8 @@ def test_what_a_break_costs() -> None:
     # Sonnet 4.5: $3.75 for a million tokens that are written, $0.30 for a million that are read.
     assert report.cost == Decimal("0.345")
     unknown = Session()
-    unknown.send(body_in("anthropic", "One"), usage, model="nobody-knows")
-    broken = unknown.send(body_in("anthropic", "One", system=LONG + "!"), usage, model="nobody-knows")[0].cache
+    unknown.send(body_in("anthropic", "1"), usage, model="nobody-knows")
+    broken = unknown.send(body_in("anthropic", *"123", system=LONG + "!"), usage, model="nobody-knows")[0].cache
     assert broken is not None
     assert broken.cost is None
 
@@ -396,10 +403,11 @@ def test_the_log_the_metrics_and_the_console_say_it(served: Served, client: str)
 def test_the_log_has_an_excerpt_only_where_it_may_have_text(tmp_path: Path) -> None:
     with stage(tmp_path, "log_bodies = true\n") as served:
         scene = served.scene("anthropic", cache_answer(10, 0, 5000), cache_answer(100, 0, 5000))
+        messages = [{"role": "user", "content": "One"}]
         for stamp in ("10:15:01", "10:16:02"):
             system = f"{LONG} It is {stamp}, the key is {SECRET}. {LONG}"
-            messages = [{"role": "user", "content": "One"}]
             sent = call(served, "anthropic", scene.model, False, messages=messages, system=system)
+            messages += [{"role": "assistant", "content": "Two"}, {"role": "user", "content": "Three"}]
         lines = [json.loads(line) for line in _wait(served, sent.id)]
     (broken,) = [line for line in lines if line["event"] == "cache_prefix_broken"]
     assert "10:16:02" in broken["excerpt"]

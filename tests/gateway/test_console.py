@@ -284,6 +284,21 @@ def test_a_session_knows_where_its_prefix_broke(served: Served) -> None:
     assert "time" in broken["cause"]
 
 
+def test_independent_requests_with_the_same_question_are_not_one_session(served: Served) -> None:
+    """A turn extends the one before. Such requests often differ in their instructions, which breaks nothing."""
+    scene = served.scene("openai-chat", play_script("openai-chat", False))
+    first = {"role": "user", "content": f"Is this spam? {scene.mark}"}
+    more = [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Why?"}]
+    asked = [("1", [first]), ("2", [first]), ("3", [first]), ("2", [first, *more]), ("2", [first, *more, *more])]
+    for system, messages in asked:
+        served.line(call(served, "anthropic", scene.model, False, system=system, messages=messages).id)
+    rows = [row for row in get(served, "sessions").json()["sessions"] if scene.mark in row["title"]]
+    assert sorted((row["turns"], row["broken_prefixes"]) for row in rows) == [(1, 0), (1, 0), (3, 0)]
+    assert len({row["id"] for row in rows}) == 3
+    for row in rows:
+        assert get(served, f"sessions/{row['id']}").json()["session"] == row
+
+
 # --- limits ---
 
 

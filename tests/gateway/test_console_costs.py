@@ -219,7 +219,7 @@ def test_amounts_are_numbers_with_all_digits_also_between_workers() -> None:
     assert b'"cost_usd":0.223456789012,"unpriced_calls":1,"reported_cost_usd":0.223456789012}' in text
     (got,) = msgspec.json.decode(text, type=list[sessions.ExchangeFacts])
     assert (got.row.cost, got.cache) == (facts.row.cost, facts.cache)
-    (group,) = sessions.group_sessions([facts, got])
+    (group,) = sessions.group_sessions([facts, msgspec.structs.replace(got, digests=[*got.digests, "a turn more"])])
     row = sessions.session_row(group)
     assert row.cost == api.Cost(
         cost_usd=Decimal("0.446913578024"), unpriced_calls=2, reported_cost_usd=Decimal("0.446913578024")

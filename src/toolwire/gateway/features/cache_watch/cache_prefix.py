@@ -116,10 +116,9 @@ def compared_form(piece: bytes) -> bytes:
 
 
 def is_continued(before: Sequence[object], after: Sequence[object]) -> bool:
-    """Is a prompt with these turns the next one of the same conversation, and not a side request of the agent? It has
-    no fewer turns, and at least half of those before are in their places."""
-    same = sum(map(eq, before, after))
-    return bool(before) and len(after) >= len(before) and 2 * same >= len(before)
+    """Is a prompt with these turns the next one of the same conversation, and not a side request of the agent, or an
+    independent one with the same question? It has more turns, and at least half of those before are in their places."""
+    return len(after) > len(before) > 0 and 2 * sum(map(eq, before, after)) >= len(before)
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:

@@ -151,12 +151,22 @@ def group_sessions(facts: Sequence[ExchangeFacts]) -> list[SessionGroup]:
     """The sessions of all exchanges that call a model, the one with the newest turn first."""
     groups: dict[str, tuple[SessionSource, list[ExchangeFacts]]] = {}
     by_response: dict[str, str] = {}
+    by_start: dict[str, list[str]] = {}
     for one in sorted(facts, key=lambda one: one.row.started_at):
         if not one.digests and not one.previous_response_id:
             continue
         # Of an answer that only the provider has stored, no more is known than its id.
         id = by_response.get(one.previous_response_id, one.session)
         source = _session_source(one)
+        if source == "prefix":
+            same_start = by_start.setdefault(one.session, [])
+            last = {id: groups[id][1][-1] for id in same_start[-MAX_SAME_START:]}
+            continued = [id for id, before in last.items() if _continues(one, before)]
+            if continued:
+                id = max(continued, key=lambda id: count_same(last[id], one))
+            else:  # an independent request that begins with the same question
+                id = one.row.id if same_start else one.session
+                same_start.append(id)
         groups.setdefault(id, (source, []))[1].append(one)
         if one.response_id:
             by_response[one.response_id] = id
@@ -211,6 +221,8 @@ def add_extra_costs(reports: Sequence[CacheUsage]) -> Decimal | None:
 
 MAX_COMPARED = 8
 """Earlier turns that a turn is compared with: an agent also sends side requests in its session."""
+MAX_SAME_START = 100
+"""Conversations with the same first question among which the one that a request continues is looked for."""
 
 
 def pair_turns(members: Sequence[ExchangeFacts]) -> list[tuple[ExchangeFacts | None, ExchangeFacts]]:
