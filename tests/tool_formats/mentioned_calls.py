@@ -1401,6 +1401,7 @@ OTHER_FRAMES: dict[str, str] = {
     "muse_glimmer": '<|start|>assistant to=look_up<|message|><atem:function_calls>\n<atem:invoke name="look_up">\n'
     '<atem:parameter name="word">gate</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>',
     "an invoke alone": '<invoke name="look_up">\n<parameter name="word">gate</parameter>\n</invoke>',
+    "named_tool_call": '<tool_call name="look_up">{"word": "gate"}</tool_call>',
     "minicpm5": '<function name="look_up"><param name="word">gate</param></function>',
     "qwen3_coder alone": "<function=look_up>\n<parameter=word>\ngate\n</parameter>\n</function>",
 }  # fmt: skip

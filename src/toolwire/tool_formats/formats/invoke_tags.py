@@ -1,10 +1,13 @@
 """Formats with `<invoke name="NAME"><parameter name="k">v</parameter></invoke>`: Anthropic's prompts, MiniMax M2,
-DeepSeek V3.2 and V4 (DSML), Step-3 and dots. They differ in the prefix of the tags, and in the tag around the calls."""
+DeepSeek V3.2 and V4 (DSML), Step-3 and dots. They differ in the prefix of the tags, and in the tag around the calls.
+Small models put the name into the tag of Hermes instead: `<tool_call name="NAME">{…}</tool_call>`."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from msgspec.structs import replace
 
 from toolwire.call_repair.near_json import read_value
 from toolwire.call_repair.typed_text import read_typed_text
@@ -18,6 +21,7 @@ _PREFIX: Final = r"(?:\s?[|｜]{1,2}\s?DSML\s?[|｜]{1,2}\s?|[A-Za-z][\w.-]*:)?"
 """A namespace, or the mark of DeepSeek, which arrives with ASCII bars, doubled bars, or blanks around them."""
 _SECTION: Final = r"(?:function_calls?|tool_calls?|tool_use|dots_function_call)"
 _NAME: Final = r"""name\s*=\s*["']?"""
+_NAME_OF_TOOL: Final = rf"""\s(?:[^<>]*\s)?{_NAME}(?P<name>[^"'<>\s]+?)["']?(?:\s[^<>]*?)?(?P<closed>/)?>"""
 
 
 def _read_value(text: str, schema: Object, tag: re.Match[str]) -> Json:
@@ -31,9 +35,7 @@ def _read_value(text: str, schema: Object, tag: re.Match[str]) -> Json:
 INVOKE_TAGS: Final = TagGrammar(
     section=re.compile(rf"<{_PREFIX}{_SECTION}\s*>|<｜tool_calls?_begin｜>"),
     section_end=re.compile(rf"</{_PREFIX}{_SECTION}\s*>|<｜tool_calls_end｜>"),
-    call=re.compile(
-        rf"""<{_PREFIX}invoke\s(?:[^<>]*\s)?{_NAME}(?P<name>[^"'<>\s]+?)["']?(?:\s[^<>]*?)?(?P<closed>/)?>"""
-    ),
+    call=re.compile(rf"<{_PREFIX}invoke{_NAME_OF_TOOL}"),
     call_end=re.compile(rf"</{_PREFIX}invoke\s*>"),
     parameter=re.compile(
         rf"""<{_PREFIX}parameter\s(?:(?=[^<>]*?\bstring="(?P<is_string>true|false)"))?"""
@@ -49,6 +51,17 @@ INVOKE_TAGS: Final = TagGrammar(
     read_value=_read_value,
 )
 _read_frame = TagReader(INVOKE_TAGS).read_frame
+_read_named_call = TagReader(
+    replace(
+        INVOKE_TAGS,
+        section=re.compile(r"<tool_calls\s*>"),
+        section_end=re.compile(r"</tool_calls\s*>"),
+        call=re.compile(rf"<tool_call{_NAME_OF_TOOL}"),
+        call_end=re.compile(r"</tool_call\s*>"),
+        has_section=False,
+        allows_json=True,
+    )
+).read_frame
 
 _NAMESPACE: Final = re.compile(rf"<[A-Za-z][\w.-]*:(?:{_SECTION}\s*>|invoke\s)")
 _OPEN_NAMESPACE: Final = re.compile(r"<(?:[A-Za-z][\w.-]{0,30}(?::\w{0,20})?)?\Z")
@@ -84,4 +97,5 @@ FORMATS: Final = (
         opening_pattern=r"<(?=[A-Za-z][\w.-]{0,30}:)",
         unfinished_opening=r"<(?=[A-Za-z][\w.-]{0,30}\Z)",
     ),
+    ToolFormat("named_tool_call", ("<tool_call ", "<tool_calls>"), _read_named_call),
 )
