@@ -28,10 +28,12 @@ from toolwire.gateway.features.image_descriptions.describe_images import ImageDe
 from toolwire.gateway.http.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
+from toolwire.gateway.http.memory import MemoryBudget
+from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.models.catalogue import load_catalogue, load_known_models
 from toolwire.gateway.models.listing import ModelLists, report_listing
 from toolwire.gateway.pipeline.pipeline import Pipeline
-from toolwire.gateway.settings.config import ClientKey, Config
+from toolwire.gateway.settings.config import ClientKey, Config, Timeouts
 from toolwire.gateway.settings.problems import ReportLine
 from toolwire.gateway.store.gateway_store import GatewayStore
 from toolwire.gateway.surfaces.console.endpoints import Console
@@ -53,8 +55,9 @@ class Gateway:
         config_source: LiveConfig | FixedConfig,
         telemetry: Telemetry,
         on_config_accepted: Callable[[], None] = lambda: None,
+        make_sender: Callable[[Timeouts, MemoryBudget], RequestSender] = UpstreamClient,
     ) -> None:
-        self._telemetry = telemetry
+        self._telemetry, self._make_sender = telemetry, make_sender
         self._config_watch = ConfigWatch(config_source, telemetry, self.report_error, on_config_accepted)
         self.admission = Admission(config_source.current.server)
         self._health = ProviderHealth(partial(report_cooldown, telemetry))
@@ -66,7 +69,7 @@ class Gateway:
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._model_lists = ModelLists(partial(report_listing, telemetry.log_event), self.report_error)
         self.console = Console(telemetry.recent, self._model_lists, self._gateway_id, lambda: self.is_stopping)
-        self._client: UpstreamClient | None = None
+        self._client: RequestSender | None = None
         self.features: Features | None = None
         """With the store; None until the first request, or `open`."""
         self._routes: Routes | None = None
@@ -191,7 +194,7 @@ class Gateway:
 
     def _build_routes(self, config: Config) -> Routes:
         if self._client is None:
-            self._client = UpstreamClient(config.server.timeouts, self.admission.memory)
+            self._client = self._make_sender(config.server.timeouts, self.admission.memory)
         self._client.set_timeouts(config.server.timeouts)
         console = config.section(ConsoleSettings)
         console_bytes = console.max_bytes if console.is_on(config.server) else 0

@@ -29,14 +29,13 @@ from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.http.admission import Admission, Ticket
-from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.headers import (
     Headers,
     SharedHeaders,
     fixed_headers,
     provider_headers,
 )
-from toolwire.gateway.http.messages import HeadKey, Reply, UpstreamResponse
+from toolwire.gateway.http.messages import HeadKey, Reply, RequestSender, UpstreamResponse
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
@@ -112,7 +111,7 @@ class Runtime:
     def __init__(
         self,
         config: Config,
-        client: UpstreamClient,
+        client: RequestSender,
         health: ProviderHealth,
         telemetry: Telemetry,
         gateway_id: str,

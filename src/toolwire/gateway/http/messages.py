@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, final
 
 from msgspec import Struct
 
 from toolwire.gateway.http.connection import ChunkSink, TransportError
+from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Timeouts
 
 
 class HeadKey:
@@ -44,3 +48,24 @@ class UpstreamResponse(Protocol):
         """Give the chunks to a sink as they arrive, until it takes no more; then None. b"" at the end of the body."""
 
     def abort(self) -> None: ...
+
+
+class RequestSender(Protocol):
+    """Sends requests to providers: `UpstreamClient`, or the HTTP client of a program (`in_process/`)."""
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """For requests that are sent from now on."""
+
+    async def send_request(
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        unique_headers: Headers = (),
+        max_seconds: float = math.inf,
+    ) -> UpstreamResponse | TransportError:
+        """Send a request and wait for the head of the answer, at most `max_seconds`."""
+
+    async def close(self) -> None: ...

@@ -14,10 +14,11 @@ from msgspec import Struct
 from toolwire.core.codec import NO_FACTS, Codec, ModelFacts, ModelInfo, ModelPage
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import Malformed, decode
-from toolwire.gateway.http.client import HttpResponse, UpstreamClient
+from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, fixed_headers
 from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import is_usable_name
@@ -78,7 +79,7 @@ def explain_skip(provider: Provider) -> ListUnavailable | None:
 
 
 async def ask_models(
-    client: UpstreamClient, provider: Provider, hops: str = ""
+    client: RequestSender, provider: Provider, hops: str = ""
 ) -> tuple[ModelInfo, ...] | ListUnavailable:
     """The models that a provider lists, each once."""
     codec = find_listing_codec(provider)
@@ -111,7 +112,7 @@ async def ask_models(
 
 
 async def _ask_page(
-    client: UpstreamClient,
+    client: RequestSender,
     address: Address,
     path: str,
     headers: tuple[tuple[str, str], ...],
@@ -129,12 +130,13 @@ async def _ask_page(
 
 
 async def read_answer(
-    response: HttpResponse | TransportError, address: Address, provider: Provider, codec: Codec
+    response: UpstreamResponse | TransportError, address: Address, provider: Provider, codec: Codec
 ) -> bytes | ListUnavailable:
     """What a provider says, without its key; or why there is no good answer."""
     if isinstance(response, TransportError):
         return ListUnavailable(response.kind, response.detail)
-    response.hide_keys(provider.secrets)
+    if isinstance(response, HttpResponse):
+        response.hide_keys(provider.secrets)
     try:
         data = await response.read(MAX_PAGE_BYTES)
     finally:
@@ -154,7 +156,7 @@ def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
         return None
 
 
-def _error_text(codec: Codec, data: bytes, response: HttpResponse) -> str:
+def _error_text(codec: Codec, data: bytes, response: UpstreamResponse) -> str:
     """What a provider says in an error."""
     try:
         message = codec.read_error(decode(data), response.status, response.headers).message
@@ -213,7 +215,7 @@ class ModelLists:
 
     async def load(
         self,
-        client: UpstreamClient,
+        client: RequestSender,
         providers: Iterable[Provider],
         clock: Callable[[], float],
         hops: str = "",
@@ -254,7 +256,7 @@ class ModelLists:
             self._report_error(error)
 
     async def _refresh(
-        self, cached: _CachedList, client: UpstreamClient, provider: Provider, clock: Callable[[], float], hops: str
+        self, cached: _CachedList, client: RequestSender, provider: Provider, clock: Callable[[], float], hops: str
     ) -> None:
         try:
             async with self._turns:
@@ -310,7 +312,7 @@ def _identity(provider: Provider) -> tuple[object, ...]:
     )
 
 
-async def ask_all(client: UpstreamClient, providers: Sequence[Provider]) -> tuple[ProviderList, ...]:
+async def ask_all(client: RequestSender, providers: Sequence[Provider]) -> tuple[ProviderList, ...]:
     """The lists of these providers without a cache, for the command line."""
     turns = asyncio.Semaphore(MAX_ASKED_AT_ONCE)
 

@@ -93,13 +93,18 @@ class Telemetry:
         out: Callable[[str], None] = write_stderr,
         tracer: SpanTracer | None = None,
         metrics: Metrics | None = None,
+        keep_ended: EndSink | None = None,
+        captures: bool = False,
     ) -> None:
+        """`keep_ended` gets the exchanges that have ended: a program that uses the gateway inside of itself reads their
+        losses, and their traffic if it `captures` that."""
         self.log = Log(server.log_format, out)
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
         self._tracer = tracer
+        self._keep_ended, self._captures = keep_ended, captures
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: list[RunningExchange] = []
         self._counted_drops = STDERR.dropped_lines
@@ -121,12 +126,14 @@ class Telemetry:
         """List what keeps exchanges, in the order in which they get them; with these of the features."""
         server, tracer = self._server, self._tracer
         has_log = server.log_format != "none"
-        wants_capture = self._has_console or (has_log and server.log_level == "debug")
+        wants_capture = self._captures or self._has_console or (has_log and server.log_level == "debug")
         started: list[tuple[bool, StartSink]] = [(self._has_console, self.recent.add)]
         ended: list[tuple[bool, EndSink]] = [(True, self.metrics.count_exchanges)]
         if tracer is not None:
             started.append((True, tracer.start_span))
             ended.append((True, tracer.end_spans))
+        if self._keep_ended is not None:
+            ended.append((True, self._keep_ended))
         ended += [
             (has_log, self.log.log_exchanges),
             (prompts is not None, self._warn_of_breaks),
