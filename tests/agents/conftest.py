@@ -70,11 +70,11 @@ def configuration(url: str, target: str, port: int, more: str = "") -> str:
 
 
 @contextmanager
-def gateway(folder: Path, provider: Provider, target: str) -> Iterator[Path]:
+def gateway(folder: Path, provider: Provider, target: str, more: str = "") -> Iterator[Path]:
     """The configuration of a gateway that runs, until the end of the block."""
     port = free_port()
     file = folder / "toolwire.toml"
-    file.write_text(configuration(provider.url, target, port))
+    file.write_text(configuration(provider.url, target, port, more))
     with run_gateway(folder, "--config", str(file), "--port", str(port)):
         yield file
 

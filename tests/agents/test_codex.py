@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from agents.agent import AgentResult, AgentWorkspace
 from agents.codex import AGENT, again, headless, with_probe
+from agents.conftest import gateway, laid
 from agents.received import images, pairs
 from agents.scenes import DONE, ended_well, picture
 from gateway.declared_tools import Use
@@ -109,6 +111,24 @@ def _wait(asked: Received) -> ScriptedAnswer:
     result = pairs(asked)[-1][1].replace("\\", "")
     id = result.partition('"agent_id":"')[2].partition('"')[0]
     return ScriptedAnswer(calls=(Use("wait_agent", {"targets": [id], "timeout_ms": 60000}, "multi_agent_v1"),))
+
+
+def test_a_patch_that_the_instructions_demand_and_nobody_declares(provider: Provider, tmp_path: Path) -> None:
+    """Under the name of a Claude model, Codex demands `apply_patch` and does not declare it."""
+    talk = provider.script(
+        step_with_calls(Use("exec_command", {"cmd": "echo 42 > made.txt"})),
+        ScriptedAnswer(DONE),
+        signed=True,
+    )
+    preset = '[[policy]]\npreset = "codex-on-anthropic"\nmodel = ["claude-*"]'
+    with gateway(tmp_path, provider, "anthropic", preset) as config:
+        desk = laid(tmp_path, config)
+        ended_well(talk, play(desk, talk, model="claude-opus-5-5"), 2)
+    assert (desk.workspace / "made.txt").read_text() == "42\n"
+    said = json.dumps(talk.asked[0].body["system"])
+    assert "Use the `exec_command` tool to edit files" in said
+    assert said.count("apply_patch") == said.count("There is no apply_patch tool here") == 1
+    assert json.dumps(talk.asked[1].body["system"]) == said
 
 
 @FULL

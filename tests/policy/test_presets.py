@@ -14,6 +14,9 @@ from toolwire.core.ir import Call, Request, Result, Role, Text, Tool, Turn
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.settings.policies import AgentTool, Parameter, load_catalogue, preset_rules
+from toolwire.policy.apply_rules import apply_rules
+from toolwire.policy.effects import RefusedCall
+from toolwire.policy.rules import Rule
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -385,9 +388,59 @@ def test_without_the_preset_codex_keeps_its_tools_on_claude() -> None:
 
 
 def test_a_codex_without_these_tools_is_left_alone() -> None:
-    plain = codex("shell", tools=[SHELLS["shell"]])
+    plain = codex("shell", tools=[SHELLS["shell"]], input=[{"role": "user", "content": SAID}], instructions="Work.")
     this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
-    assert system_of(this.translate_request(plain).json()) == SAID
+    assert system_of(this.translate_request(plain).json()) == "Work."
+
+
+UNKNOWN = (
+    "- Use the `apply_patch` tool to edit files (NEVER try `applypatch`, only `apply_patch`):"
+    ' {"command":["apply_patch","*** Begin Patch\\n+ {}\\n*** End Patch"]}\n- Keep {"theme": "dark"}.'
+)
+"""What Codex says to a model whose name it does not know, without declaring `apply_patch`."""
+
+
+def test_codex_on_claude_names_a_tool_that_it_does_not_declare() -> None:
+    this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
+    request = codex("exec_command", tools=[SHELLS["exec_command"]], input="Go.", instructions=UNKNOWN)
+    translation = this.translate_request(request)
+    said = system_of(translation.json())
+    edit = "- Use the `exec_command` tool to edit files (NEVER try `applypatch`, only `exec_command`)"
+    assert said.startswith(
+        f'{edit}\n- Keep {{"theme": "dark"}}.\n\nThere is no apply_patch tool here; files are created'
+    )
+    assert "update_plan" not in said
+    assert translation.ledger.codes == ("policy-cleaned", "policy-guidance")
+    _, undo = apply_rules(
+        find_codec("openai-responses").read_request(request), preset_rules()["codex-on-anthropic"], Ledger("a", "a")
+    )
+    refused = undo.restore_call(Call("c1", "apply_patch", '{"input": "*** Begin Patch"}'), translation.ledger)
+    assert isinstance(refused, RefusedCall)
+    assert "There is no apply_patch tool here" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("instructions", "tools"),
+    [
+        (UNKNOWN, []),  # a summary: there is nothing to call
+        ("Run tools/apply_patch.py, or see docs/apply_patch.", [SHELLS["shell"]]),
+        (UNKNOWN, [{**SHELLS["shell"], "name": "exec", "description": "{ apply_patch(input: string): void }"}]),
+    ],
+)
+def test_a_tool_that_the_instructions_do_not_call_one_is_left_alone(instructions: str, tools: list[Any]) -> None:
+    this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
+    request = codex("shell", tools=tools, input="Go.", instructions=instructions)
+    assert system_of(this.translate_request(request).json()) == instructions
+
+
+@pytest.mark.parametrize(("said", "is_named"), [("Use the `bash` tool.", True), ("Write it in `bash`.", False)])
+def test_an_ordinary_word_names_a_tool_only_as_one(said: str, is_named: bool) -> None:
+    rule = Rule(tool=("bash",), drop=True, guidance="No {tool}.", clean=True)
+    ledger = Ledger("anthropic", "anthropic")
+    request = Request(model="m", system=(Text(said),), tools=(Tool("read", "", {}),))
+    changed, undo = apply_rules(request, (rule,), ledger)
+    assert bool(undo) is is_named
+    assert changed.system == ((Text("Use the other tool.\n\nNo bash."),) if is_named else request.system)
 
 
 # --- small models ---------------------------------------------------------------------------------------------------

@@ -446,7 +446,7 @@ def test_guidance_names_all_that_one_rule_took() -> None:
         ("See apply_patch.py and apply-patch", "See apply_patch.py and apply-patch"),
         ("Read a file with `Read` or the Read tool. Read on.", "Read a file with `view` or the view tool. Read on."),
         ('Call "WebFetch", or WebFetch', 'Call "fetch", or fetch'),
-        ("The `update_plan` tool; update_plan", "The another tool tool; another tool"),
+        ("The `update_plan` tool; update_plan", "The other tool; another tool"),
     ],
 )
 def test_mentions_are_put_right_word_by_word(before: str, after: str) -> None:

@@ -49,10 +49,12 @@ from toolwire.policy.guidance import (
     append_instructions,
     clean_mentions,
     fill_guidance,
+    find_named_tools,
     find_shell_tool,
+    list_first_instructions,
     shorten_description,
 )
-from toolwire.policy.rules import Rule, find_dropping_rule, group_label, matches_globs, matches_tool, tool_name
+from toolwire.policy.rules import Rule, find_dropping_rule, group_label, is_glob, matches_globs, matches_tool, tool_name
 from toolwire.schema.standard import convert_to_standard
 
 FUNCTION = "function"
@@ -100,7 +102,10 @@ class _RuleApplication:
         """Namespace and name of every declared tool."""
         self.model_keys: set[ToolKey] = set()
         """Namespace and new name of every tool that is left."""
+        self.named_tools: list[ToolName] = []
+        """Tools that rules remove and the instructions name, although nobody declares them."""
         self._drop_tools()
+        self._drop_named_tools()
         self._assign_names()
 
     def note_loss(self, code: str, where: Any, what: str, rule: Rule | None) -> None:
@@ -146,6 +151,31 @@ class _RuleApplication:
             self._removed_opaque.add(id(tool))
             self._removed_groups.add((tool.kind, group_label(tool)))
         self.note_loss("policy-dropped", source_path(tool), what, rule)
+
+    def _drop_named_tools(self) -> None:
+        """Codex's instructions for a model that it does not know demand `apply_patch` and declare no such tool. The
+        model is told about it as about a removed one. Without any tools it has nothing to be told."""
+        names = [tool_name(tool) for tool in self.declared_tools]
+        declared = {word for name in names for word in (name.name, flatten_tool_name(name.namespace, name.name))}
+        speaking = [rule for rule in self.rules if rule.drop and (rule.guidance or rule.clean)] if names else []
+        absent = [
+            ToolName(word, kind)
+            for rule in speaking
+            for word in rule.tool
+            if not is_glob(word) and word not in declared
+            for kind in (FUNCTION, *rule.type)
+        ]
+        dropped = {name.name: name for name in reversed(absent) if self.effects_on(name).dropped_by is not None}
+        if not dropped:
+            return
+        said = "\n".join(list_first_instructions(self.request))
+        described = "\n".join([tool.description or "" for tool in self.declared_tools if isinstance(tool, Tool)])
+        for word in find_named_tools(said, sorted(dropped)):
+            rule = self.effects_on(dropped[word]).dropped_by
+            # Codex's `exec` runs programs, and declares what they can call in its description.
+            if rule is not None and f"{word}(" not in described:
+                self.dropped_tools[_tool_key(dropped[word])] = rule
+                self.named_tools.append(dropped[word])
 
     def _is_dropped(self, tool: AnyTool) -> bool:
         return (
@@ -325,8 +355,7 @@ class _RuleApplication:
     def _clean_instructions(self, request: Request, shell: str) -> Request:
         replacements: dict[str, str | None] = {}
         rules: dict[str, Rule] = {}
-        for tool in self.declared_tools:
-            name = tool_name(tool)
+        for name in (*map(tool_name, self.declared_tools), *self.named_tools):
             rule = self.effects_on(name).rules_by_effect.get("clean")
             if rule is None:
                 continue
@@ -338,7 +367,8 @@ class _RuleApplication:
                 replacements[name.name] = self.model_names[_tool_key(name)]
         if not replacements:
             return request
-        mentions = ToolMentions(replacements)
+        removed = [name for _, name in self.dropped_tools if name in replacements]
+        mentions = ToolMentions(replacements, removed)
         cleaned = clean_mentions(request, mentions)
         for word in sorted(mentions.found_names):
             new = f"now mention `{replacements[word]}` instead of" if replacements[word] else "no longer mention"
@@ -348,18 +378,16 @@ class _RuleApplication:
     # --- undoing the changes in the answer ---
 
     def build_undo(self) -> PolicyUndo:
-        tools, dropped = dict[ToolKey, ToolUndo](), dict[ToolKey, str]()
+        tools = dict[ToolKey, ToolUndo]()
+        dropped = {_tool_key(name): self._refusal(name) for name in self.named_tools}
         for tool in self.declared_tools:
             if not isinstance(tool, Tool):
                 continue
             name = tool_name(tool)
-            rule = self.dropped_tools.get(_tool_key(name))
-            if rule is not None:
-                guidance = f" {fill_guidance(rule.guidance, [name.name], self._shell_tool())}" if rule.guidance else ""
-                message = f"The tool `{name.name}` is not available.{guidance}"
-                dropped[_tool_key(name)] = message
+            if _tool_key(name) in self.dropped_tools:
+                dropped[_tool_key(name)] = self._refusal(name)
                 if name.namespace:
-                    dropped["", flatten_tool_name(name.namespace, name.name)] = message
+                    dropped["", flatten_tool_name(name.namespace, name.name)] = self._refusal(name)
                 continue
             undo = self._build_tool_undo(tool, name)
             model_name = self.model_names.get(_tool_key(name), name.name)
@@ -367,6 +395,12 @@ class _RuleApplication:
                 tools[name.namespace, model_name] = undo
         offered = {flatten_tool_name(space, name) if space else name for space, name in self.model_keys}
         return PolicyUndo(tools, dropped, frozenset(offered)) if tools or dropped else NOTHING_TO_UNDO
+
+    def _refusal(self, name: ToolName) -> str:
+        """The result of a call of a removed tool."""
+        rule = self.dropped_tools[_tool_key(name)]
+        guidance = f" {fill_guidance(rule.guidance, [name.name], self._shell_tool())}" if rule.guidance else ""
+        return f"The tool `{name.name}` is not available.{guidance}"
 
     def _build_tool_undo(self, tool: Tool, name: ToolName) -> ToolUndo:
         effect = self.effects_on(name)

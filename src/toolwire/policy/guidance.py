@@ -6,7 +6,8 @@ The same tools give the same text at the same place in every request, so that pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, replace_fields, with_fields, with_parts
 
@@ -66,26 +67,54 @@ def _append_text(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
 # --- mentions ---------------------------------------------------------------------------------------------------------
 
 
+def _is_distinctive(name: str) -> bool:
+    """Is a name no ordinary word, as `apply_patch` and `WebFetch`?"""
+    return not name.isalpha() or any(map(str.isupper, name[1:]))
+
+
+def find_named_tools(text: str, names: Iterable[str]) -> list[str]:
+    """Those of the names that a text has for a tool: an ordinary word only before the word "tool"."""
+    ends = {True: r"(?![\w/-]|\.\w)", False: r"[`\"']? tools?\b"}
+    return [name for name in names if re.search(rf"(?<![\w./-]){re.escape(name)}{ends[_is_distinctive(name)]}", text)]
+
+
+def list_first_instructions(request: Request) -> list[str]:
+    """The texts of the instructions before the conversation, which do not change while it grows."""
+    leading = takewhile(lambda turn: turn.role in _SYSTEM_ROLES, request.turns)
+    parts = [*request.system, *(part for turn in leading for part in turn.parts)]
+    return [part.text for part in parts if isinstance(part, Text)]
+
+
 class ToolMentions:
     """Replaces names of tools in text by another name, or by "another tool" (None).
 
     A name that could be an ordinary word (`edit`, `Read`) counts only in quotes or before the word "tool"; any other
-    (`apply_patch`, `WebFetch`) counts everywhere.
+    (`apply_patch`, `WebFetch`) counts everywhere. A JSON object that names a removed tool is an example of its use, and
+    would be wrong with another name: it is left out.
     """
 
-    def __init__(self, replacements: Mapping[str, str | None]) -> None:
+    def __init__(self, replacements: Mapping[str, str | None], removed: Collection[str]) -> None:
         self._replacements = replacements
         self.found_names: set[str] = set()
-        distinctive = [name for name in replacements if not name.isalpha() or any(map(str.isupper, name[1:]))]
+        distinctive = [name for name in replacements if _is_distinctive(name)]
         every = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
         alone = "|".join(map(re.escape, sorted(distinctive, key=len, reverse=True)))
         quoted = rf"(?P<open>[`\"'])(?P<quoted>{every})(?P=open)(?P<plural>e?s\b)?"
         beside = rf"(?<![\w./-])(?P<beside>{every})(?= tools?\b)"
         patterns = [quoted, beside] + ([rf"(?<![\w./-])(?P<alone>{alone})(?![\w/-]|\.\w)"] if alone else [])
         self._pattern = re.compile("|".join(patterns))
+        names = "|".join(map(re.escape, removed))
+        inside = r"(?:[^{}\n]|\{[^{}\n]*\})*"
+        self._example = re.compile(rf'[ :]*\{{{inside}?"(?P<name>{names})"{inside}\}}') if removed else None
 
     def replace_names(self, text: str) -> str:
+        if self._example is not None:
+            text = self._example.sub(self._leave_out_example, text)
         return self._pattern.sub(self._replace_match, text)
+
+    def _leave_out_example(self, found: re.Match[str]) -> str:
+        self.found_names.add(found["name"])
+        return ""
 
     def _replace_match(self, found: re.Match[str]) -> str:
         name = found["quoted"] or found["beside"] or found.groupdict().get("alone") or ""
@@ -93,6 +122,8 @@ class ToolMentions:
         self.found_names.add(name)
         if found["quoted"]:
             plural = found["plural"] or ""
+            if new is None and found.string.startswith(" tool", found.end()):
+                return "other"
             if new is None:
                 return "other tools" if plural else DROPPED_TOOL_TEXT
             return f"{found['open']}{new}{found['open']}{plural}"

@@ -159,8 +159,9 @@ def explanation_page(explanation: Explanation) -> Iterator[str]:
     yield terminal.format_table([(name, value or UNKNOWN_VALUE) for name, value in facts])
     yield "\n" + terminal.heading("rules in force")
     names = [tool_name(tool) for tool in list_declared_tools(explanation.before)]
+    told = {_rule_name(loss) for loss in explanation.report}
     rules = [
-        (f"  {rule.name}", "" if any(matches_tool(rule, name) for name in names) else NO_SUCH_TOOL)
+        (f"  {rule.name}", "" if rule.name in told or any(matches_tool(rule, name) for name in names) else NO_SUCH_TOOL)
         for rule in explanation.rules
     ]
     yield terminal.format_table(rules) or "  none\n"
