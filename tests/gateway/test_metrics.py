@@ -16,10 +16,22 @@ from forked_commands import start_program
 from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
 from toolwire.gateway.telemetry.metrics import (
+    ACCOUNT_ATTEMPTS,
+    ACCOUNT_COOLDOWN,
+    ACCOUNT_LIMIT_REMAINING,
+    ATTEMPTS,
+    CONFIG_RELOADS,
+    IN_FLIGHT,
+    LEDGER_ROWS_DROPPED,
+    LIMIT_REFUSALS,
+    LIMIT_WARNINGS,
     MAX_MODELS,
     MAX_SERIES,
     METRICS,
+    PROVIDER_COOLDOWN,
     SLOT_CELLS,
+    STORE_FAILURES,
+    UPSTREAM_ERRORS,
     Metrics,
     Series,
     SharedCounters,
@@ -126,17 +138,17 @@ def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
 
 def test_gauges_attempts_and_faults() -> None:
     metrics = Metrics()
-    metrics.add_in_flight(1)
-    metrics.add_in_flight(1)
-    metrics.add_in_flight(-1)
-    metrics.count_attempt("google", "429")
-    metrics.count_upstream_error("google", "refused")
-    metrics.set_cooldown("google", True)
+    metrics.count(IN_FLIGHT)
+    metrics.count(IN_FLIGHT)
+    metrics.count(IN_FLIGHT, by=-1)
+    metrics.count(ATTEMPTS, "google", "429")
+    metrics.count(UPSTREAM_ERRORS, "google", "refused")
+    metrics.set(PROVIDER_COOLDOWN, "google", to=1.0)
     assert sample(metrics, "toolwire_requests_in_flight") == 1
     assert sample(metrics, "toolwire_attempts_total", provider="google", outcome="429") == 1
     assert sample(metrics, "toolwire_upstream_errors_total", provider="google", kind="refused") == 1
     assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 1
-    metrics.set_cooldown("google", False)
+    metrics.set(PROVIDER_COOLDOWN, "google", to=0.0)
     assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 0
     assert total(metrics, "toolwire_build_info") == total(metrics, "toolwire_workers") == 1
 
@@ -146,20 +158,20 @@ def test_every_family_is_told() -> None:
     metrics.count_exchanges(
         [exchange(is_priced=True, call_usages=(CallUsage("p", "m"), CallUsage("p", "m", cost=Decimal(1))))]
     )
-    metrics.count_dropped_rows(1)
-    metrics.count_attempt("google", "ok")
-    metrics.count_upstream_error("google", "dns")
-    metrics.set_cooldown("google", False)
-    metrics.count_account_attempt("google", "work", "429")
-    metrics.set_account_cooldown("google", "work", True)
-    metrics.set_limit_remaining("google", "work", "requests", 0)
+    metrics.count(LEDGER_ROWS_DROPPED)
+    metrics.count(ATTEMPTS, "google", "ok")
+    metrics.count(UPSTREAM_ERRORS, "google", "dns")
+    metrics.set(PROVIDER_COOLDOWN, "google", to=0.0)
+    metrics.count(ACCOUNT_ATTEMPTS, "google", "work", "429")
+    metrics.set(ACCOUNT_COOLDOWN, "google", "work", to=1.0)
+    metrics.set(ACCOUNT_LIMIT_REMAINING, "google", "work", "requests", to=0)
     report = CacheReport(5000, 0, 0, 5000, "tools", "", "/tools/0", "", Decimal("0.1"))
     metrics.count_cache(exchange(), report)
-    metrics.count_config_reload("accepted")
-    metrics.count_store_failure("write")
+    metrics.count(CONFIG_RELOADS, "accepted")
+    metrics.count(STORE_FAILURES, "write")
     metrics.add_limit("team app", "tokens_per_day", "", 100)
-    metrics.count_limit_refusal("team app", "tokens_per_day")
-    metrics.count_limit_warning("team app", "tokens_per_day")
+    metrics.count(LIMIT_REFUSALS, "team app", "tokens_per_day")
+    metrics.count(LIMIT_WARNINGS, "team app", "tokens_per_day")
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
         METRICS
     )
@@ -185,7 +197,7 @@ def test_what_was_used_of_a_limit_is_0_when_its_window_has_ended() -> None:
 def test_labels_are_escaped() -> None:
     metrics = Metrics()
     name = 'a"} 1\\'
-    metrics.set_cooldown(f"{name}\n", True)
+    metrics.set(PROVIDER_COOLDOWN, f"{name}\n", to=1.0)
     metrics.count_exchanges([exchange(model=f"{name}\n")])
     assert sample(metrics, "toolwire_provider_cooldown", provider=f"{name}\n") == 1
     models = {value for _, labels in parse_samples(metrics.write_text()) for label, value in labels if label == "model"}
@@ -219,7 +231,7 @@ def test_models_are_bounded_even_if_all_of_them_work() -> None:
 def test_series_are_bounded() -> None:
     metrics = Metrics()
     for number in range(MAX_SERIES + 50):
-        metrics.count_attempt("p", f"outcome-{number}")
+        metrics.count(ATTEMPTS, "p", f"outcome-{number}")
     assert sample(metrics, "toolwire_attempts_total", provider="other", outcome="other") == 50
     assert total(metrics, "toolwire_attempts_total") == MAX_SERIES + 50
 
@@ -243,11 +255,11 @@ WORKER = """
 import sys
 from decimal import Decimal
 from pathlib import Path
-from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.metrics import IN_FLIGHT, PROVIDER_COOLDOWN, Metrics
 from toolwire.gateway.telemetry.record import Client, ExchangeRecord, UpstreamNames
 metrics = Metrics(Path(sys.argv[1]))
-metrics.add_in_flight(1)
-metrics.set_cooldown("google", True)
+metrics.count(IN_FLIGHT)
+metrics.set(PROVIDER_COOLDOWN, "google", to=1.0)
 for _ in range(3):
     metrics.count_exchanges(
         [
@@ -273,7 +285,7 @@ def worker(directory: Path) -> Iterator[None]:
 
 def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "shared")
-    metrics.add_in_flight(1)
+    metrics.count(IN_FLIGHT)
     metrics.count_exchanges([make_record(ended=1.0, client_protocol="s", provider="p", status=200)])
     with worker(tmp_path / "shared"):
         assert total(metrics, "toolwire_requests_total") == 4
@@ -301,11 +313,11 @@ def test_a_worker_that_dies_leaves_its_counts_and_the_next_one_counts_on(tmp_pat
 
 def test_a_slot_that_was_left_is_taken_over(tmp_path: Path) -> None:
     first = Metrics(tmp_path)
-    first.count_attempt("p", "ok")
+    first.count(ATTEMPTS, "p", "ok")
     first.close()
-    first.count_attempt("p", "late")
+    first.count(ATTEMPTS, "p", "late")
     second = Metrics(tmp_path)
-    second.count_attempt("p", "ok")
+    second.count(ATTEMPTS, "p", "ok")
     assert sample(second, "toolwire_attempts_total", provider="p", outcome="ok") == 2
     assert total(second, "toolwire_workers") == len(list(tmp_path.glob("*.cells"))) == 1
 
@@ -327,5 +339,5 @@ def test_slots_of_another_version_or_of_nobody_are_passed_over(tmp_path: Path) -
     (tmp_path / "7.cells").write_bytes(b"")
     (tmp_path / "8.cells").write_bytes(bytes(SLOT_CELLS * 8))
     (tmp_path / "8.names").write_bytes(b'["toolwire_requests_total",["a"],3]\n["gone",[],1]\n["x",[],0]\n[]\n')
-    metrics.count_attempt("p", "ok")
+    metrics.count(ATTEMPTS, "p", "ok")
     assert total(metrics, "toolwire_attempts_total") == 1

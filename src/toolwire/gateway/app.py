@@ -40,7 +40,7 @@ from toolwire.gateway.surfaces.console.endpoints import Console
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.surfaces.routes import READY_PATH, ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.telemetry.agents import load_agents
-from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
+from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, STORE_FAILURES, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
 
@@ -218,8 +218,8 @@ class Gateway:
         return Routes(pipeline, access, self._protocol_detector, *surfaces)
 
     def _make_features(self, config: Config) -> Features:
-        log_event, metrics = self._telemetry.log_event, self._telemetry.metrics
-        store = GatewayStore(config.store, os.environ, log_event, metrics.count_store_failure, self.report_error)
+        log_event, count_failure = self._telemetry.log_event, partial(self._telemetry.metrics.count, STORE_FAILURES)
+        store = GatewayStore(config.store, os.environ, log_event, count_failure, self.report_error)
         process = (self._gateway_id, os.environ, self._telemetry, store, self.report_error, self._request_rebuild)
         return Features(Process(*process))
 

@@ -13,6 +13,7 @@ from toolwire.gateway.features import import_modules
 from toolwire.gateway.http.large_work import DaemonThread
 from toolwire.gateway.settings.client_keys import list_key_changes
 from toolwire.gateway.settings.config import Config
+from toolwire.gateway.telemetry.metrics import CONFIG_RELOADS
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 POLL_SECONDS = 1.0
@@ -71,7 +72,7 @@ class ConfigWatch:
             return
         before = self.source.current.server.keys
         is_new = self.source.apply(reload)
-        self._telemetry.count_config_reload("accepted" if is_new else "refused")
+        self._telemetry.metrics.count(CONFIG_RELOADS, "accepted" if is_new else "refused")
         config = self.source.current
         file = str(config.file or "")
         if is_new:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from toolwire.core.codec import RateLimit
+from toolwire.gateway.telemetry.metrics import ACCOUNT_COOLDOWN, PROVIDER_COOLDOWN
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 MAX_TRACKED_MODELS = 1024
@@ -133,7 +134,8 @@ class ProviderHealth:
 def report_cooldown(telemetry: Telemetry, label: str, seconds: float, reason: str) -> None:
     """Log that a provider or an account begins to rest, or ends it (0 seconds), and show it in the metrics."""
     provider, _, account = label.partition("/")
-    telemetry.set_cooldown(provider, account, seconds > 0)
+    labels, metric = ((provider, account), ACCOUNT_COOLDOWN) if account else ((provider,), PROVIDER_COOLDOWN)
+    telemetry.metrics.set(metric, *labels, to=float(seconds > 0))
     event, level = ("provider_cooldown_start", "warn") if seconds else ("provider_cooldown_end", "info")
     named = {"account": account, "reason": reason}
     shown = {name: value for name, value in named.items() if value}

@@ -294,16 +294,8 @@ LOG_LINES_DROPPED = Metric(
 )
 WORKERS = Metric("toolwire_workers", "Running worker processes.", (), "gauge")
 BUILD_INFO = Metric("toolwire_build_info", "Versions of Toolwire and Python.", ("version", "python"), "gauge", "max")
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, COST, UNPRICED_CALLS, LEDGER_ROWS_DROPPED, LOSSES,
-        ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CACHE_EXPECTED,
-        CACHE_MISSED, CACHE_MISSED_COST, CACHE_BREAKS, CONFIG_RELOADS, STORE_FAILURES,
-        LIMIT_USED, LIMIT_MAXIMUM, LIMIT_REFUSALS, LIMIT_WARNINGS, LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
-    )
-}  # fmt: skip
+METRICS: Mapping[str, Metric] = {one.name: one for one in [*globals().values()] if isinstance(one, Metric)}
+"""All that are declared above, in their order."""
 
 _TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
@@ -351,7 +343,6 @@ class Metrics:
         self._counters = SharedCounters(directory)
         self._values = self.values = self._counters.values
         self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
-        self._attempt_cells = self._series_cells[ATTEMPTS.name]
         self.limit_ends: dict[int, float] = {}
         """When the windows of limits end, by their cells."""
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
@@ -367,12 +358,13 @@ class Metrics:
                 self._values[index] = 0.0
             if metric is REQUESTS and len(self._labelled_models) < MAX_MODELS:
                 self._labelled_models.add(series.labels[4])
-        self._in_flight_cell = self._cell_of(IN_FLIGHT, ())
-        self._dropped_lines_cell = self._cell_of(LOG_LINES_DROPPED, ())
-        self._values[self._cell_of(WORKERS, ())] = 1.0
-        self._values[self._cell_of(BUILD_INFO, (__version__, ".".join(map(str, sys.version_info[:3]))))] = 1.0
+        for metric in (IN_FLIGHT, LOG_LINES_DROPPED):  # shown also while they are 0
+            self.count(metric, by=0.0)
+        self.set(WORKERS, to=1.0)
+        self.set(BUILD_INFO, __version__, ".".join(map(str, sys.version_info[:3])), to=1.0)
 
-    def _cell_of(self, metric: Metric, labels: tuple[str, ...]) -> int:
+    def find_cell(self, metric: Metric, *labels: str) -> int:
+        """The cell of a series in `values`, for what is counted so often that it is looked up once."""
         return self._series_cells[metric.name][labels]
 
     def _model_label(self, record: ExchangeRecord) -> str:
@@ -394,11 +386,11 @@ class Metrics:
         route = (record.client.protocol, record.upstream.protocol, record.upstream.provider, stream)
         has_times = record.asked.operation == "chat" and record.upstream.provider != ""
         cells = ExchangeCells(
-            requests=self._cell_of(REQUESTS, (record.asked.operation, *route[:3], model, status, stream)),
-            losses=tuple(self._cell_of(LOSSES, (code,)) for code in record.answer.losses),
-            seconds=self._cell_of(REQUEST_SECONDS, route) if has_times else -1,
-            first_byte=self._cell_of(FIRST_BYTE_SECONDS, route) if has_times else -1,
-            tokens=tuple(self._cell_of(TOKENS, (record.upstream.provider, model, kind)) for kind in _TOKEN_KINDS)
+            requests=self.find_cell(REQUESTS, record.asked.operation, *route[:3], model, status, stream),
+            losses=tuple(self.find_cell(LOSSES, code) for code in record.answer.losses),
+            seconds=self.find_cell(REQUEST_SECONDS, *route) if has_times else -1,
+            first_byte=self.find_cell(FIRST_BYTE_SECONDS, *route) if has_times else -1,
+            tokens=tuple(self.find_cell(TOKENS, record.upstream.provider, model, kind) for kind in _TOKEN_KINDS)
             if has_times and record.answer.usage is not None and not record.answer.is_estimated
             else (),
         )
@@ -464,77 +456,45 @@ class Metrics:
         elif model not in self._labelled_models:
             model = UNKNOWN
         labels = (call.provider, model, printable_text(record.client.key_name, 100))
-        cells = (self._cell_of(COST, labels), self._cell_of(UNPRICED_CALLS, labels))
+        cells = (self.find_cell(COST, *labels), self.find_cell(UNPRICED_CALLS, *labels))
         if model == call.model:  # an unknown model may become a known one
             if len(self._cost_cells) >= _MAX_CACHED_CELLS:
                 self._cost_cells.clear()
             self._cost_cells[call.provider, call.model, record.client.key_name] = cells
         return cells
 
-    def count_dropped_rows(self, rows: int) -> None:
-        self._values[self._cell_of(LEDGER_ROWS_DROPPED, ())] += rows
-
     def count_cache(self, record: ExchangeRecord, report: CacheReport) -> None:
-        labels = (record.upstream.provider, self._model_label(record))
-        self._values[self._cell_of(CACHE_EXPECTED, labels)] += report.expected
+        provider, model, cause = record.upstream.provider, self._model_label(record), report.cause
+        self.count(CACHE_EXPECTED, provider, model, by=report.expected)
         if report.missed:
-            self._values[self._cell_of(CACHE_MISSED, (*labels, report.cause))] += report.missed
+            self.count(CACHE_MISSED, provider, model, cause, by=report.missed)
             if report.cost is not None:
-                self._values[self._cell_of(CACHE_MISSED_COST, (*labels, report.cause))] += float(report.cost)
+                self.count(CACHE_MISSED_COST, provider, model, cause, by=float(report.cost))
         if report.place:
-            self._values[self._cell_of(CACHE_BREAKS, (record.upstream.provider, report.cause))] += 1.0
+            self.count(CACHE_BREAKS, provider, cause)
 
     def _observe(self, cell: int, seconds: float) -> None:
         self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
         self._values[cell + _SUM_CELL] += seconds
 
-    def add_in_flight(self, by: int) -> None:
-        self._values[self._in_flight_cell] += by
+    def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
+        """Add to a series that exchanges do not count by themselves."""
+        self._values[self._series_cells[metric.name][labels]] += by
 
-    def count_attempt(self, provider: str, outcome: str) -> None:
-        self._values[self._attempt_cells[provider, outcome]] += 1.0
-
-    def count_account_attempt(self, provider: str, account: str, outcome: str) -> None:
-        self._values[self._cell_of(ACCOUNT_ATTEMPTS, (provider, account, outcome))] += 1.0
-
-    def set_account_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
-        self._values[self._cell_of(ACCOUNT_COOLDOWN, (provider, account))] = float(is_cooling_down)
-
-    def set_limit_remaining(self, provider: str, account: str, limit: str, remaining: int) -> None:
-        self._values[self._cell_of(ACCOUNT_LIMIT_REMAINING, (provider, account, limit))] = remaining
-
-    def count_upstream_error(self, provider: str, kind: str) -> None:
-        self._values[self._cell_of(UPSTREAM_ERRORS, (provider, kind))] += 1.0
-
-    def count_config_reload(self, outcome: str) -> None:
-        self._values[self._cell_of(CONFIG_RELOADS, (outcome,))] += 1.0
-
-    def count_store_failure(self, action: str) -> None:
-        self._values[self._cell_of(STORE_FAILURES, (action,))] += 1.0
+    def set(self, metric: Metric, *labels: str, to: float) -> None:
+        self._values[self._series_cells[metric.name][labels]] = to
 
     def add_limit(self, limit: str, amount: str, group: str, maximum: float) -> int:
         """Show a limit. Returns its cell in `values`, because every request sets what is used of it."""
         labels = (limit, amount, printable_text(group, 100))
-        self._values[self._cell_of(LIMIT_MAXIMUM, labels)] = maximum
-        return self._cell_of(LIMIT_USED, labels)
+        self.set(LIMIT_MAXIMUM, *labels, to=maximum)
+        return self.find_cell(LIMIT_USED, *labels)
 
     def reset_limits(self, now: float) -> None:
         """What was used in a window that has ended is 0, also if no request has come since."""
         for cell in [cell for cell, end in self.limit_ends.items() if end <= now]:
             self.values[cell] = 0.0
             del self.limit_ends[cell]
-
-    def count_limit_refusal(self, limit: str, amount: str) -> None:
-        self._values[self._cell_of(LIMIT_REFUSALS, (limit, amount))] += 1.0
-
-    def count_limit_warning(self, limit: str, amount: str) -> None:
-        self._values[self._cell_of(LIMIT_WARNINGS, (limit, amount))] += 1.0
-
-    def count_dropped_lines(self, lines: int) -> None:
-        self._values[self._dropped_lines_cell] += lines
-
-    def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
-        self._values[self._cell_of(PROVIDER_COOLDOWN, (provider,))] = float(is_cooling_down)
 
     def write_text(self) -> bytes:
         """The metrics of all workers in Prometheus' text format."""

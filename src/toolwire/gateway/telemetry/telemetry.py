@@ -13,7 +13,14 @@ from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.log import Log, write_stderr
-from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.metrics import (
+    ACCOUNT_ATTEMPTS,
+    ATTEMPTS,
+    IN_FLIGHT,
+    LOG_LINES_DROPPED,
+    UPSTREAM_ERRORS,
+    Metrics,
+)
 from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.running import CallSink, EndSink, PromptSink, RunningExchange, Sinks, StartSink
@@ -101,6 +108,7 @@ class Telemetry:
         self.log = Log(server.log_format, out)
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
+        self._in_flight = self.metrics.find_cell(IN_FLIGHT)
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
         self._tracer = tracer
@@ -156,7 +164,7 @@ class Telemetry:
 
     def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> RunningExchange:
         """Count the request as running, and continue the trace of the client's headers (in lower case)."""
-        self.metrics.add_in_flight(1)
+        self.metrics.values[self._in_flight] += 1.0
         sinks = self.choose_sinks(record)
         for start in sinks.started:
             start(record, headers)
@@ -174,10 +182,10 @@ class Telemetry:
         record.attempts.append((provider, outcome, seconds))
         provider, _, account = provider.partition("/")
         if account:
-            self.metrics.count_account_attempt(provider, account, outcome)
-        self.metrics.count_attempt(provider, outcome)
+            self.metrics.count(ACCOUNT_ATTEMPTS, provider, account, outcome)
+        self.metrics.count(ATTEMPTS, provider, outcome)
         if is_transport_error:
-            self.metrics.count_upstream_error(provider, outcome)
+            self.metrics.count(UPSTREAM_ERRORS, provider, outcome)
 
     def start_call(self, running: RunningExchange, provider: str, model: str, account: str = "") -> None:
         """A request to a provider that may cost something is being sent."""
@@ -209,15 +217,6 @@ class Telemetry:
             ledger.drop_call(running.open_call)
         running.open_call = None
 
-    def set_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
-        if account:
-            self.metrics.set_account_cooldown(provider, account, is_cooling_down)
-        else:
-            self.metrics.set_cooldown(provider, is_cooling_down)
-
-    def count_config_reload(self, outcome: str) -> None:
-        self.metrics.count_config_reload(outcome)
-
     def finish_exchange(self, running: RunningExchange, ended: float) -> None:
         record = running.record
         record.ended = ended
@@ -243,12 +242,12 @@ class Telemetry:
         ended, self._ended = self._ended, []
         for sinks, group in groupby(ended, _SINKS_OF):
             records = [running.record for running in group]
-            self.metrics.add_in_flight(-len(records))
+            self.metrics.values[self._in_flight] -= len(records)
             for keep in sinks.ended:
                 keep(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
-            self.metrics.count_dropped_lines(lost)
+            self.metrics.count(LOG_LINES_DROPPED, by=lost)
 
     def _warn_of_breaks(self, records: Sequence[ExchangeRecord]) -> None:
         """Log the prefixes that these exchanges broke, after their own lines."""

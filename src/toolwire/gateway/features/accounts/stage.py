@@ -12,6 +12,7 @@ from toolwire.gateway.exchange.stages import Stage
 from toolwire.gateway.features.accounts.accounts import choose_account, list_awake_accounts, rank_accounts
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
+from toolwire.gateway.telemetry.metrics import ACCOUNT_LIMIT_REMAINING
 
 
 def build_stage(runtime: Runtime) -> AccountStage | None:
@@ -85,12 +86,10 @@ class AccountStage(Stage):
             return
         label = upstream.provider.label
         self._health.rate_limits[label] = (call.now, limits)
+        labels, metrics = (upstream.provider.name, upstream.provider.account), self._runtime.telemetry.metrics
         for limit in limits:
             if limit.remaining is not None:
-                metrics = self._runtime.telemetry.metrics
-                metrics.set_limit_remaining(
-                    upstream.provider.name, upstream.provider.account, limit.kind, limit.remaining
-                )
+                metrics.set(ACCOUNT_LIMIT_REMAINING, *labels, limit.kind, to=limit.remaining)
         waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
         if waits:
             self._health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))

@@ -13,17 +13,18 @@ from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.telemetry.call_prices import CallPricer
+from toolwire.gateway.telemetry.metrics import LEDGER_ROWS_DROPPED
 
 
 class CostFeature(Feature):
     def __init__(self, process: Process) -> None:
         self._telemetry = process.telemetry
-        store, count_dropped = process.store.store, process.telemetry.metrics.count_dropped_rows
+        store = process.store.store
         self._ledger = None
         """None without a store."""
         self._is_enabled = False
         if store is not None:
-            self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, self._on_event, count_dropped)
+            self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, self._on_event, self._count_dropped)
 
     def configure(self, runtime: Runtime) -> None:
         self._is_enabled = runtime.config.section(CostSettings).enabled
@@ -40,6 +41,9 @@ class CostFeature(Feature):
 
     def _on_event(self, kind: str, level: str, fields: Mapping[str, object]) -> None:
         self._telemetry.log_event(kind, level=level, **fields)
+
+    def _count_dropped(self, rows: int) -> None:
+        self._telemetry.metrics.count(LEDGER_ROWS_DROPPED, by=rows)
 
     async def sweep(self, config: Config) -> None:
         if self._ledger is not None:

@@ -15,6 +15,7 @@ from toolwire.gateway.features.limits.open_counters import open_counters
 from toolwire.gateway.features.limits.reservations import ReservationProblem, Reservations
 from toolwire.gateway.features.limits.settings import CounterSettings, LimitSettings
 from toolwire.gateway.features.limits.stage import LimitStage
+from toolwire.gateway.telemetry.metrics import STORE_FAILURES
 
 
 class LimitFeature(Feature):
@@ -47,7 +48,7 @@ class LimitFeature(Feature):
         if kind == "counters_available":
             telemetry.log_event(kind)
             return
-        telemetry.metrics.count_store_failure("count")
+        telemetry.metrics.count(STORE_FAILURES, "count")
         telemetry.log_event(kind, level="error", message=what)
 
     def _reset_metrics(self) -> None:

@@ -42,7 +42,7 @@ from toolwire.gateway.models.prices import PriceFinder, estimate_cost, find_pric
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
-from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.metrics import LIMIT_REFUSALS, LIMIT_WARNINGS, Metrics
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.policy.rules import matches_globs
@@ -279,7 +279,7 @@ class Limits:
             is_for_request = all(_matches(value, _read_globs(limit, name)) for name, value in values.items())
             counted = next((field for field in fields if getattr(limit, field) is not None), None)
             if is_for_request and counted is not None and not limit.soft:
-                self._metrics.count_limit_refusal(limit.name, counted)
+                self._metrics.count(LIMIT_REFUSALS, limit.name, counted)
                 what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
                 hint = "ask for single answers, or the operator for a key without limits in tokens and dollars"
                 return Failure("permission", f"{what}; {hint}", 403)
@@ -299,7 +299,7 @@ class Limits:
         for tool in tools:
             finder = finder or find_prices(provider, model, record.started_at)
             if not tool.is_search or finder is None or finder.find_rate("search", 0) is None:
-                self._metrics.count_limit_refusal(rule.limit.name, rule.field)
+                self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
                 return _refuse_tool(rule, provider, model, tool)
         return None
 
@@ -359,7 +359,7 @@ class Limits:
         if cost is None:
             closed = rules.price_rule
             if closed is not None:
-                self._metrics.count_limit_refusal(closed.limit.name, closed.field)
+                self._metrics.count(LIMIT_REFUSALS, closed.limit.name, closed.field)
                 return _refuse_unpriced(closed, provider, model)
             self._note_unpriced(provider.name, model)
         return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
@@ -387,7 +387,7 @@ class Limits:
     def _refuse(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved, now: float) -> Refusal:
         refused = [(rules[index], charges[index].amount, reserved.states[index]) for index in reserved.refused]
         for rule, _, _ in refused:
-            self._metrics.count_limit_refusal(rule.limit.name, rule.field)
+            self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
         # The client has to wait for the one that opens last.
         rule, amount, state = max(refused, key=lambda row: (row[1] > row[0].maximum, _wait_seconds(row[0], row[2])))
         is_too_large = amount > rule.maximum
@@ -404,7 +404,7 @@ class Limits:
         closed = next((rule for rule in rules if rule.is_closed or (down.is_busy and not rule.limit.soft)), None)
         if closed is None:
             return None
-        self._metrics.count_limit_refusal(closed.limit.name, closed.field)
+        self._metrics.count(LIMIT_REFUSALS, closed.limit.name, closed.field)
         why = "its counters are busy" if down.is_busy else "its counters cannot be reached"
         what = f"the limit `{closed.limit.name}` cannot be checked, because {why}"
         failure = Failure("overloaded", f"{what}; try again in a moment", 503, retry_after=STORE_RETRY_AFTER)
@@ -422,7 +422,7 @@ class Limits:
                 self._warn_soft(rule, taken, state)
 
     def _warn_soft(self, rule: LimitRule, taken: int, state: CounterState) -> None:
-        self._metrics.count_limit_warning(rule.limit.name, rule.field)
+        self._metrics.count(LIMIT_WARNINGS, rule.limit.name, rule.field)
         now = monotonic()
         if now >= self._warned_until.get(rule.counter, 0.0):
             if len(self._warned_until) >= _MAX_NOTED:
