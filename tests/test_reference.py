@@ -63,10 +63,12 @@ def options() -> str:
 
 
 def read_fields(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]:
-    """The fields of a Struct: name, default (None too where a field has none), and the docstring below it."""
+    """The fields of a Struct, its own before those that it shares: name, default (None too where a field has none), and
+    the docstring below it."""
     source = "".join(inspect.getsource(each) for each in shape.__mro__ if each.__module__.startswith("toolwire"))
     docs = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL))
-    for field in msgspec.structs.fields(shape):
+    shared = getattr(shape.__base__, "__struct_fields__", ())
+    for field in sorted(msgspec.structs.fields(shape), key=lambda field: field.name in shared):
         yield field.name, field.default, " ".join(docs[field.name].split())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.configuration.config_watch import ConfigWatch, FixedConfig
+from toolwire.gateway.configuration.config_watch import ConfigWatch
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import ConfigFile, open_config_file
 from toolwire.gateway.configuration.shared_config import SharedConfig
@@ -52,7 +52,7 @@ class Gateway:
 
     def __init__(
         self,
-        config_source: LiveConfig | FixedConfig,
+        config_source: LiveConfig,
         telemetry: Telemetry,
         on_config_accepted: Callable[[], None] = lambda: None,
         make_sender: Callable[[Timeouts, MemoryBudget], RequestSender] = UpstreamClient,
@@ -85,8 +85,7 @@ class Gateway:
     @property
     def accepted_file(self) -> ConfigFile | None:
         """The file that is in force; None for a configuration without one."""
-        source = self._config_watch.source
-        return source.accepted_file if isinstance(source, LiveConfig) else None
+        return self._config_watch.source.accepted_file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -325,12 +324,11 @@ def app(
     """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places; `server`
     overrides settings of `[server]`, and `routes` adds models by name. Raises `ConfigError` if the configuration has
     errors."""
-    if isinstance(config, Config):
-        return _make_gateway(FixedConfig(config), _StartupReporter())
-    return open_gateway(open_config_file(config, os.environ, lambda _: True), server, routes)
+    file = config if isinstance(config, Config) else open_config_file(config, os.environ, lambda _: True)
+    return open_gateway(file, server, routes)
 
 
-def open_gateway(file: ConfigFile | None, server: Mapping[str, object], routes: Mapping[str, str]) -> Gateway:
+def open_gateway(file: Config | ConfigFile | None, server: Mapping[str, object], routes: Mapping[str, str]) -> Gateway:
     """The gateway with this file, or with the environment alone. Raises `ConfigError`."""
     reporter = _StartupReporter()
     return _make_gateway(LiveConfig(file, os.environ, reporter.report_lines, server, routes), reporter)
@@ -346,7 +344,7 @@ def open_worker(shared: SharedConfig, server: Mapping[str, object], routes: Mapp
 
 
 def _make_gateway(
-    live: LiveConfig | FixedConfig, reporter: _StartupReporter, on_config_accepted: Callable[[], None] = lambda: None
+    live: LiveConfig, reporter: _StartupReporter, on_config_accepted: Callable[[], None] = lambda: None
 ) -> Gateway:
     shared = os.environ.get(DIRECTORY_VARIABLE)
     metrics = Metrics(Path(shared)) if shared else Metrics()

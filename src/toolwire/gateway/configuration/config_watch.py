@@ -8,31 +8,13 @@ from contextlib import suppress
 from functools import partial
 
 from toolwire.gateway.configuration.live_config import LiveConfig, Reload
-from toolwire.gateway.configuration.load import FileStamp
 from toolwire.gateway.features import import_modules
 from toolwire.gateway.http.large_work import DaemonThread
 from toolwire.gateway.settings.client_keys import list_key_changes
-from toolwire.gateway.settings.config import Config
 from toolwire.gateway.telemetry.metrics import CONFIG_RELOADS
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 POLL_SECONDS = 1.0
-
-
-class FixedConfig:
-    """A configuration that was given as a value: there is no file to reload."""
-
-    def __init__(self, config: Config) -> None:
-        self.current = config
-
-    def read_if_changed(self, force: bool = False) -> Reload | None:
-        return None
-
-    def apply(self, reload: Reload) -> bool:
-        raise ValueError("a fixed configuration cannot be replaced")
-
-    def file_stamp(self) -> FileStamp:
-        return None
 
 
 class ConfigWatch:
@@ -41,7 +23,7 @@ class ConfigWatch:
 
     def __init__(
         self,
-        source: LiveConfig | FixedConfig,
+        source: LiveConfig,
         telemetry: Telemetry,
         report_error: Callable[[BaseException], None],
         on_accepted: Callable[[], None],

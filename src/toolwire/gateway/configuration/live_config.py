@@ -37,20 +37,22 @@ class LiveConfig:
 
     def __init__(
         self,
-        file: str | Path | ConfigFile | None,
+        file: Config | str | Path | ConfigFile | None,
         environ: Mapping[str, str],
         report: Callable[[Sequence[ReportLine]], None],
         server: Mapping[str, object] = EMPTY_MAPPING,
         routes: Mapping[str, str] = EMPTY_MAPPING,
     ) -> None:
         """Raises ConfigError. `server` and `routes` are from the command line. A `ConfigFile` may be older: what was in
-        force in the process that this one replaces stays in force if the file has become unusable since."""
+        force in the process that this one replaces stays in force if the file has become unusable since. A `Config` is
+        in force as it is: there is no file."""
         self._environ, self._report, self._overrides = environ, report, (server, routes)
+        given, file = (file, None) if isinstance(file, Config) else (None, file)
         opened = read_file(Path(file)) if isinstance(file, str | Path) else file
         self._path = opened.path if opened is not None else None
         self._stamp = self._accepted_stamp = opened.stamp if opened is not None else None
         self._text = opened.text if opened is not None else ""
-        self.current: Config = read_config(self._text, self._path, environ, server, routes)
+        self.current: Config = given or read_config(self._text, self._path, environ, server, routes)
         self._report_problems(self.current.warnings)
         self.reload_if_changed()
 

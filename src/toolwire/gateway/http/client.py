@@ -372,8 +372,6 @@ async def _decompress_whole(
 class Decompressor:
     """Decompresses a body step by step, so that a small body cannot fill the memory."""
 
-    __slots__ = ("_decompressor", "_is_deflate", "_peer", "_tail", "has_pending")
-
     def __init__(self, encoding: str, peer: str) -> None:
         self._is_deflate = encoding == "deflate"
         self._peer = peer

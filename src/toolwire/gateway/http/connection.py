@@ -117,8 +117,6 @@ class ReadBuffers:
     """The memory that all connections of one event loop read into: what is read is parsed and copied at once. And the
     budget for answers that are read whole."""
 
-    __slots__ = ("body", "budget", "stream")
-
     def __init__(self, budget: MemoryBudget | None) -> None:
         self.budget = budget
         self.stream = memoryview(bytearray(STREAM_READ))
@@ -174,40 +172,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     """Adds and removes itself from its pool's collections."""
 
     __slots__ = (
-        "__weakref__",
-        "_answer_ends",
-        "_buffer",
-        "_bytes_without_body",
-        "_deadline",
-        "_has_clean_end",
-        "_is_reading_paused",
-        "_is_writable",
-        "_loop",
-        "_parser",
-        "_partial_headers",
-        "_poller",
-        "_pool",
-        "_received_since_check", "_reserved",
-        "_sink",
-        "_timer",
-        "_timer_at",
-        "_tls_object",
-        "_transport",
-        "_waiter",
-        "_wanted_bytes",
-        "buffered_size",
-        "chunks",
-        "error",
-        "has_received",
-        "headers",
-        "is_head_request",
-        "is_lost",
-        "keep_alive",
-        "last_received",
-        "on_body",
-        "phase",
-        "status",
-        "timeouts",
+        "__weakref__", "_answer_ends", "_buffer", "_bytes_without_body", "_deadline", "_has_clean_end",
+        "_is_reading_paused", "_is_writable", "_loop", "_parser", "_partial_headers", "_poller", "_pool",
+        "_received_since_check", "_reserved", "_sink", "_timer", "_timer_at", "_tls_object", "_transport", "_waiter",
+        "_wanted_bytes", "buffered_size", "chunks", "error", "has_received", "headers", "is_head_request", "is_lost",
+        "keep_alive", "last_received", "on_body", "phase", "status", "timeouts",
     )  # fmt: skip
 
     def __init__(self, pool: ConnectionPool, timeouts: Timeouts) -> None:

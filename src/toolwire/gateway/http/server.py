@@ -217,8 +217,6 @@ LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
 class BodyRate:
     """By how much the body of a request comes slower than it may, from one sweep of its connection to the next."""
 
-    __slots__ = ("_size", "_slow_seconds", "_swept_at")
-
     def __init__(self, now: float) -> None:
         self._swept_at = now
         self.start_body()

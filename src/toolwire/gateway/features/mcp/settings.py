@@ -32,21 +32,9 @@ _SECRET_ARGUMENT = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[=
 """A command line argument whose name says that its value is a secret."""
 
 
-class McpTable(Struct, frozen=True, kw_only=True):
-    """An MCP server. The gateway offers its tools to models, under names such as `NAME__tool`, and runs them itself."""
+class McpUse(Struct, frozen=True, kw_only=True):
+    """Who gets the tools of a server, and how they are run."""
 
-    command: str | tuple[str, ...] | None = None
-    """The program to start and its arguments: a list, or one string that is split like in a shell. The gateway uses its
-    standard input and output."""
-    env: dict[str, str] | None = None
-    """Its environment variables, besides `HOME`, `PATH` and a few others. `$VAR` and `${VAR}` are replaced by the
-    gateway's own variables, `$$` by a dollar sign."""
-    cwd: str = ""
-    """The folder to start it in, relative to the folder of this file. Default: the gateway's working directory."""
-    url: str | None = None
-    """The URL of a server that speaks streamable HTTP, instead of `command`. `$VAR` as in `env`."""
-    headers: dict[str, str] | None = None
-    """Headers of every request to `url`. `$VAR` as in `env`."""
     tools: tuple[str, ...] = ("*",)
     """Names and patterns of the tools to offer."""
     models: tuple[str, ...] = ()
@@ -76,7 +64,24 @@ class McpTable(Struct, frozen=True, kw_only=True):
     """Calls that run at the same time, in each worker; further calls wait."""
 
 
-class McpServer(Struct, frozen=True, kw_only=True, eq=False):
+class McpTable(McpUse, frozen=True, kw_only=True):
+    """An MCP server. The gateway offers its tools to models, under names such as `NAME__tool`, and runs them itself."""
+
+    command: str | tuple[str, ...] | None = None
+    """The program to start and its arguments: a list, or one string that is split like in a shell. The gateway uses its
+    standard input and output."""
+    env: dict[str, str] | None = None
+    """Its environment variables, besides `HOME`, `PATH` and a few others. `$VAR` and `${VAR}` are replaced by the
+    gateway's own variables, `$$` by a dollar sign."""
+    cwd: str = ""
+    """The folder to start it in, relative to the folder of this file. Default: the gateway's working directory."""
+    url: str | None = None
+    """The URL of a server that speaks streamable HTTP, instead of `command`. `$VAR` as in `env`."""
+    headers: dict[str, str] | None = None
+    """Headers of every request to `url`. `$VAR` as in `env`."""
+
+
+class McpServer(McpUse, frozen=True, kw_only=True, eq=False):
     """An MCP server: a program to start, or a URL. `repr` hides its variables and headers."""
 
     name: str
@@ -89,18 +94,6 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     headers: Mapping[str, Secret] = EMPTY_MAPPING
     missing_variables: tuple[str, ...] = ()
     """Environment variables that it needs and that are not set; it is not started without them."""
-    tools: tuple[str, ...] = ("*",)
-    models: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    teams: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    timeout: float = 60.0
-    connect_timeout: float = 30.0
-    call_visibility: Literal["hidden", "text"] = "hidden"
-    max_rounds: int = 16
-    max_parallel: int = 8
-    max_result_bytes: int = 16 * 1024 * 1024
 
     @property
     def connection_identity(self) -> tuple[object, ...]:
