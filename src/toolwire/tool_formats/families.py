@@ -7,6 +7,7 @@ from typing import Final
 
 from toolwire.tool_formats.formats import FORMATS
 from toolwire.tool_formats.frame import ToolFormat
+from toolwire.tool_formats.rest_of_answer import FORMATS as REST_FORMATS
 
 FAMILIES: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("qwen3-coder", "qwen3.5", "qwen3.6", "qwen3.7", "qwen3.8", "qwen3-next-coder", "nemotron-3", "step-3.5"),
@@ -60,8 +61,10 @@ ALIASES: Final = {
 """Other names of formats in `tool_format`."""
 
 AUTO: Final = "auto"
+EAGER: Final = "eager"
+"""As `auto`, and the rest of an answer may be a call without marks."""
 OFF: Final = "off"
-FORMAT_NAMES: Final = (AUTO, OFF, *sorted({*ALIASES, *(row.name for row in FORMATS)}))
+FORMAT_NAMES: Final = (AUTO, EAGER, OFF, *sorted({*ALIASES, *(row.name for row in FORMATS)}))
 """The values of `tool_format`."""
 
 
@@ -77,7 +80,10 @@ def expected_formats(model: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def formats_for_model(model: str, tool_format: str) -> tuple[ToolFormat, ...]:
-    """The formats to look for, in order. `tool_format` is `auto`, or the name of one format; ValueError for others."""
+    """The formats to look for, in order. `tool_format` is `auto`, `eager`, or the name of one format; ValueError for
+    others."""
+    if tool_format == EAGER:
+        return (*formats_for_model(model, AUTO), *REST_FORMATS)
     if tool_format == AUTO:
         expected = [ALIASES.get(name, name) for name in expected_formats(model)]
         known = [row for row in FORMATS if row.name in expected or not row.needs_known_model]

@@ -91,5 +91,7 @@ class ToolFormat(Struct, frozen=True):
     """It has no marks, so it is code, and no call, where a fence is the whole answer."""
     needs_required_call: bool = False
     """Only if the request demands a call."""
+    is_last: bool = False
+    """It must be the rest of the answer, and no other call may stand before it (`rest_of_answer`)."""
     needs_known_model: bool = False
     """Only for models whose name tells that they write so, or where the format was chosen."""

@@ -54,6 +54,7 @@ from toolwire.tool_formats.reasoning_marks import (
     match_call_ends,
     match_end_tokens,
 )
+from toolwire.tool_formats.rest_of_answer import LAST_FENCE, read_last_fence
 from toolwire.tool_formats.text_output import TextOutput
 from toolwire.tool_formats.vocabulary import FENCE, NO_MARKS, Opening, make_vocabulary
 from toolwire.tool_formats.whole_fence import read_fence
@@ -101,7 +102,7 @@ class TextReader:
             one
             for one in formats
             if not (expects_json and one.is_bare_json)
-            and not (is_nested and one.is_code_in_fence)
+            and not (is_nested and (one.is_code_in_fence or one.is_last))
             and (is_call_required or not one.needs_required_call)
         )
         self._vocabulary = make_vocabulary(self._formats, has_fences=not is_nested and not expects_json)
@@ -572,6 +573,7 @@ class TextReader:
             or (one.format.place == "line" and self._quotes.is_line_start)
             or not self._has_begun
             if not (one.format.is_list and self._quotes.is_in_expression)
+            if not (one.format.is_last and (self._pending.candidate or self.has_mention))
         ]
         if not openings or not self._is_looking:
             return None
@@ -601,10 +603,12 @@ class TextReader:
             self._is_looking = False
         if not self._is_looking:
             return None
-        if opening.format is not FENCE:
-            return opening.format.read_frame(self._text, start, situation)
+        form = opening.format
+        if form is not FENCE and form is not LAST_FENCE:
+            return form.read_frame(self._text, start, situation)
         inner = TextReader(situation.tools, self._formats, is_call_required=situation.is_call_required, is_nested=True)
-        return read_fence(self._text, start, situation, inner)
+        read = read_fence if form is FENCE else read_last_fence
+        return read(self._text, start, situation, inner)
 
     def _take_frame(self, frame: Frame, wait: InFrame, situation: Situation) -> bool:
         """Accept a frame, or leave it as text where it is only mentioned. False: more text must tell."""
@@ -614,6 +618,7 @@ class TextReader:
             self._scanned = self._at + 1
             return True
         if not _has_call(frame):
+            self.has_mention = self.has_mention or wait.openings[0].format.is_last
             is_talk = self._is_talked_about(frame.end, situation)
             if is_talk or frame.pieces == (source,):
                 self._release(frame.end)

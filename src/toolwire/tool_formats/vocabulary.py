@@ -24,11 +24,11 @@ _MIN_MARK: Final = 4
 """Shorter openings (`[`, `{`) are no marks: they do not end reasoning."""
 
 
-def _read_nothing(text: str, start: int, situation: Situation) -> NoReturn:
+def read_nothing(text: str, start: int, situation: Situation) -> NoReturn:
     raise NotImplementedError
 
 
-FENCE: Final = ToolFormat("fence", ("```", "~~~"), _read_nothing, "start")
+FENCE: Final = ToolFormat("fence", ("```", "~~~"), read_nothing, "start")
 """A fence around nothing but calls. `text_reader` reads it, because any format can be in it."""
 
 

@@ -4,6 +4,7 @@ that models write around calls, as in the test suites of llama.cpp: a bare fence
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolwire.tool_formats.frame import Frame, Situation, TextCall, Waiting
@@ -18,9 +19,15 @@ _TAIL = " \t\r\n`~"
 """What the end of a fence is made of."""
 
 
-def read_fence(text: str, start: int, situation: Situation, inner: TextReader) -> Frame | Waiting | None:
+def read_fence(
+    text: str,
+    start: int,
+    situation: Situation,
+    inner: TextReader,
+    match_opening: Callable[[str, int], re.Match[str] | None] = _match_opening,
+) -> Frame | Waiting | None:
     """The calls in the fence that begins here. `inner` reads its content, and nothing but calls may be in it."""
-    opening = _match_opening(text, start)
+    opening = match_opening(text, start)
     if opening is None:
         is_part = len(text) - start < _MAX_OPENING and _match_part_of_opening(text, start)
         return Waiting(("\n",)) if is_part and not situation.is_end else None

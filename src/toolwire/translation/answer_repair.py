@@ -52,7 +52,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Path
 from toolwire.core.losses import Ledger
-from toolwire.tool_formats.families import AUTO, OFF, formats_for_model
+from toolwire.tool_formats.families import AUTO, EAGER, OFF, formats_for_model
 from toolwire.tool_formats.frame import Piece, ReasoningText, TextCall, ToolFormat
 from toolwire.tool_formats.text_reader import TextReader
 from toolwire.translation.answer_steps import CUTS
@@ -95,7 +95,7 @@ def plan_repair(
         callable_tools = tuple(tool for tool in request.tools if isinstance(tool, Tool) and tool.name in names)
     tools = OfferedTools(callable_tools, other_names)
     # A model that has its tools in the prompt can call them in no other way, and may choose another format.
-    form = AUTO if options.tool_prompt and tools else options.tool_format
+    form = AUTO if options.tool_prompt and tools and options.tool_format != EAGER else options.tool_format
     if form == OFF and not (options.repair_calls and tools):
         return None
     is_required = choice is not None and (choice.mode in ("required", "one") or choice.required)

@@ -64,8 +64,9 @@ class Options(Struct, frozen=True, kw_only=True):
     direct_tools: int = DEFAULT_DIRECT_TOOLS
     """With `tool_search`: how many tools are declared from the start, where the client has deferred none itself."""
     tool_format: str = "off"
-    """How the model writes calls as text, if it does: "off", "auto" (the marks in the text decide), or the name of a
-    format, such as `hermes`. Such text becomes calls of the tools that the request offers."""
+    """How the model writes calls as text, if it does: "off", "auto" (the marks in the text decide), "eager" (also JSON
+    without marks that ends the answer), or the name of a format, such as `hermes`. Such text becomes calls of the tools
+    that the request offers."""
     repair_calls: bool = False
     """Repair names and arguments of calls, where the offered tools and their schemas leave one sure reading?"""
     on_bad_call: Literal["keep", "ask-again", "refuse"] = "keep"

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--strict", action="store_true", help="exit with 3 if something is lost")
     add("--model", default="", help="the model's name, if the body does not contain it or it should change")
     add("--binary-results", choices=("native", "summary"), default="native", help="how to write media in tool results")
-    add("--tool-format", default="off", help="how calls are written as text in an answer: auto, off or a format")
+    add("--tool-format", default="off", help="how calls are written as text in an answer: auto, eager, off or a format")
     add("--tool-prompt", default="", metavar="FORMAT", help="write the tools into the prompt: auto or a format")
     add("--repair-calls", action="store_true", help="repair names and arguments of calls in an answer")
     add("--status", type=int, default=0, help="the HTTP status of an error")

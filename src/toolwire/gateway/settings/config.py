@@ -245,9 +245,10 @@ class CallSettings(Struct, frozen=True, kw_only=True):
     """With `tool_search`: how many tools are declared from the start, in the client's order. 32 by default."""
     tool_format: str | None = None
     """How the model writes tool calls as text, if its server does not recognise them: `auto` (the marks in the text
-    decide), the name of a format, such as `hermes`, or `off`. By default `auto` for local servers and for open models
-    by name, `off` for others; then only answers to requests with tools are searched. With a format that is set here,
-    thinking and marks are found in all answers. Only tools that the request offers are called."""
+    decide), `eager` (also JSON without marks that ends the answer), the name of a format, such as `hermes`, or `off`.
+    By default `auto` for local servers and for open models by name, `off` for others; then only answers to requests
+    with tools are searched. With a format that is set here, thinking and marks are found in all answers. Only tools
+    that the request offers are called."""
     repair_calls: bool | None = None
     """Repair names and arguments of calls, if the offered tools leave one sure reading? By default as `tool_format`."""
     on_bad_call: Literal["keep", "ask-again", "refuse"] | None = None
