@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from toolwire.core import tokens
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.event_writer import EventWriter
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -130,11 +130,11 @@ _STRUCTURE_EVENTS = frozenset(
 )
 
 
-class StreamWriter:
+class StreamWriter(EventWriter):
+    protocol = NAME
+
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
-        self._ledger = ledger
-        self._context = context
-        self._last_frame: SourceFrame | None = None
+        super().__init__(ledger, context)
         self._open_parts: dict[int, _OpenPart] = {}
         self._open_index: int | None = None
         """The part whose block is open."""
@@ -146,13 +146,6 @@ class StreamWriter:
         self._has_refusal = False
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._ended = False
-
-    def write(self, event: Event) -> bytes:
-        frame = event.frame
-        if frame is not None and frame.protocol == NAME:
-            return self._write_verbatim(event, frame)
-        return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
@@ -165,21 +158,16 @@ class StreamWriter:
             is_collected = isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
         return None if is_collected else open_part.write_delta
 
-    def close(self) -> bytes:
-        if self._ended:
-            return b""
-        return self._write_failure(ResponseFailed(truncated_stream_failure()))
-
     # --- frames of an Anthropic provider are written as they came ---
 
-    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         self._track_event(event)
         if frame is self._last_frame:
             return b""
         self._last_frame = frame
         if frame.silent:
             # The provider sent no frame, but the client must get the failure.
-            return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
+            return self.write_failure(event) if isinstance(event, ResponseFailed) else b""
         if frame.json is None:
             return write_data_frame(b"[DONE]")
         data = encode(frame.json)
@@ -206,7 +194,7 @@ class StreamWriter:
 
     # --- the message ---
 
-    def _write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ResponseStart) -> bytes:
         context = self._context
         usage = event.usage
         if usage is None or not usage.input:
@@ -227,16 +215,16 @@ class StreamWriter:
         }
         return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
 
-    def _write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: UsageUpdate) -> bytes:
         self._usage = event.usage
         return b""
 
-    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ChoiceEnd) -> bytes:
         if event.choice == 0:
             self._finish = event.finish
         return b""
 
-    def _write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ResponseEnd) -> bytes:
         self._ended = True
         out = self._write_block_stop() if self._open_index is not None else b""
         if self._waiting:
@@ -249,17 +237,15 @@ class StreamWriter:
         delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish | {"container": None})
         return out + delta + b',"usage":' + encode(usage) + _MESSAGE_STOP
 
-    def _write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ResponseFailed) -> bytes:
         self._ended = True
         return write_event_frame("error", encode(write_error(event.failure).body))
 
-    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
+    def write_opaque_event(self, event: OpaqueEvent) -> bytes:
         wire = event.origin.wire
         if is_own(event.origin) and isinstance(wire, dict) and wire.get("type") not in _STRUCTURE_EVENTS:
             return write_event_frame(event.kind, encode(wire)) if event.kind else write_data_frame(encode(wire))
-        if not event.is_ignorable:
-            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
-        return b""
+        return super().write_opaque_event(event)
 
     # --- parts ---
 
@@ -291,6 +277,8 @@ class StreamWriter:
             if self._waiting and self._open_index is None and not self._is_releasing:
                 out += self._release_waiting(False)
         return out
+
+    write_part_start = write_text = write_arguments = write_seal = write_citation = write_part_end = _write_part
 
     def _release_waiting(self, force: bool) -> bytes:
         """Write the parts that waited, in their order, until one of them is a call that has not ended. A provider can
@@ -461,21 +449,6 @@ class StreamWriter:
         block = write_part(part, self._ledger, True)
         return b"" if block is None else self._write_block_start(index, open_part, block)
 
-
-_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
-    TextDelta: StreamWriter._write_part,
-    ArgumentsDelta: StreamWriter._write_part,
-    PartStart: StreamWriter._write_part,
-    PartEnd: StreamWriter._write_part,
-    SealDelta: StreamWriter._write_part,
-    CitationDelta: StreamWriter._write_part,
-    ResponseStart: StreamWriter._write_start,
-    UsageUpdate: StreamWriter._write_usage,
-    ChoiceEnd: StreamWriter._write_choice_end,
-    ResponseEnd: StreamWriter._write_response_end,
-    ResponseFailed: StreamWriter._write_failure,
-    OpaqueEvent: StreamWriter._write_opaque_event,
-}
 
 _PART_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
     PartStart: StreamWriter._write_part_start,

@@ -8,21 +8,18 @@ chunk always has parts, a finishReason and usage, because the SDKs forget a turn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.event_writer import EventWriter
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
     CitationDelta,
     Event,
-    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -89,41 +86,31 @@ _CONTENT_END = b'}],"role":"model"}'
 _DELTA_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
 
 
-class StreamWriter:
+class StreamWriter(EventWriter):
+    protocol = NAME
+
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
-        self._ledger = ledger
-        self._context = context
+        super().__init__(ledger, context)
         self._writing = PartWriteContext(ledger, Family(), in_response=True)
         self._response_start = ResponseStart()
         self._tails: dict[int, bytes] = {}
         self._open_parts: dict[int, _OpenPart] = {}
         self._candidates: defaultdict[int, _OpenCandidate] = defaultdict(_OpenCandidate)
         self._usage: Usage | None = None
-        self._last_frame: SourceFrame | None = None
         self._end_sent = False
         """Did a frame of the provider hold the end?"""
-        self._ended = False
-
-    def write(self, event: Event) -> bytes:
-        frame = event.frame
-        if frame is not None and frame.protocol == NAME:
-            return self._write_verbatim(event, frame)
-        return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         return partial(self._write_delta, self._open_parts[index])
 
-    def close(self) -> bytes:
-        return b"" if self._ended else self._write_failure(ResponseFailed(truncated_stream_failure()))
-
     # --- frames of our own protocol ---
 
-    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         """Write a frame of a Gemini provider as it came, once. We write the end only if no frame held it."""
         self._track_event(event)
         if isinstance(event, (ResponseEnd, ResponseFailed)):
             if frame.silent and not self._end_sent:
-                return _EVENT_WRITERS[type(event)](self, event)
+                return self._methods[type(event)](self, event)
             self._ended = True
         if frame.silent or frame is self._last_frame or frame.json is None:
             # Gemini clients fail on a `[DONE]`.
@@ -147,14 +134,11 @@ class StreamWriter:
             self._open_parts.pop(event.index, None)
         return b""
 
-    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
-        if not event.is_ignorable:
-            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
-        return b""
+    write_start = write_usage = write_choice_end = _track_event
 
     # --- parts ---
 
-    def _write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: PartStart) -> bytes:
         part = event.part
         open_part = self._open_parts[event.index] = _OpenPart(part, event.choice)
         if isinstance(part, Refusal):
@@ -166,10 +150,10 @@ class StreamWriter:
             open_part.held_back.append(self._write_text_chunk(open_part, part.text, logprobs))
         return b""
 
-    def _write_delta_event(self, event: ArgumentsDelta) -> bytes:
+    def write_arguments(self, event: ArgumentsDelta) -> bytes:
         return self._write_delta(self._open_parts[event.index], event.text)
 
-    def _write_text_event(self, event: TextDelta) -> bytes:
+    def write_text(self, event: TextDelta) -> bytes:
         return self._write_delta(self._open_parts[event.index], event.text, event.logprobs)
 
     def _write_delta(self, open_part: _OpenPart, text: str, logprobs: Logprobs = ()) -> bytes:
@@ -196,11 +180,11 @@ class StreamWriter:
             tail = _CONTENT_END + b',"logprobsResult":' + written + tail.removeprefix(_CONTENT_END)
         return _DELTA_HEAD + encoded + thought + tail
 
-    def _write_seal(self, event: SealDelta) -> bytes:
+    def write_seal(self, event: SealDelta) -> bytes:
         self._open_parts[event.index].seal = event.seal
         return b""
 
-    def _write_citation(self, event: CitationDelta) -> bytes:
+    def write_citation(self, event: CitationDelta) -> bytes:
         self._open_parts[event.index].citations.append(event.citation)
         return b""
 
@@ -213,7 +197,7 @@ class StreamWriter:
             tail = self._tails[choice] = b'%b,"index":%d%b%b\n\n' % (_CONTENT_END, choice, joint, heading)
         return tail
 
-    def _write_part_end(self, event: PartEnd) -> bytes:
+    def write_part_end(self, event: PartEnd) -> bytes:
         open_part = self._open_parts.pop(event.index)
         candidate = self._candidates[open_part.choice]
         open_part.is_ended = True
@@ -268,7 +252,7 @@ class StreamWriter:
 
     # --- the end ---
 
-    def _write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ResponseEnd) -> bytes:
         self._ended = True
         candidates: list[Object] = []
         for choice, state in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
@@ -288,29 +272,13 @@ class StreamWriter:
         start = self._response_start
         return write_head(start.id, start.model, start.created, self._context)
 
-    def _write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ResponseFailed) -> bytes:
         self._ended = True
         return _write_frame(write_error_body(event.failure))
 
 
 def _write_frame(chunk: Object) -> bytes:
     return write_data_frame(escape_line_ends(encode(chunk)))
-
-
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
-    ResponseStart: StreamWriter._track_event,
-    PartStart: StreamWriter._write_part_start,
-    TextDelta: StreamWriter._write_text_event,
-    ArgumentsDelta: StreamWriter._write_delta_event,
-    SealDelta: StreamWriter._write_seal,
-    CitationDelta: StreamWriter._write_citation,
-    PartEnd: StreamWriter._write_part_end,
-    UsageUpdate: StreamWriter._track_event,
-    ChoiceEnd: StreamWriter._track_event,
-    ResponseEnd: StreamWriter._write_response_end,
-    ResponseFailed: StreamWriter._write_failure,
-    OpaqueEvent: StreamWriter._write_opaque_event,
-}
 
 
 _END_KEYS = {"finishReason", "finish_reason", "blockReason", "block_reason"}

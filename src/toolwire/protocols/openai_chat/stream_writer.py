@@ -7,7 +7,7 @@ before the next begins: deltas of later calls wait. Text does not wait, because 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from toolwire.core import events as ev
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.event_writer import EventWriter
 from toolwire.core.ir import Call, Citation, Logprobs, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
@@ -74,10 +74,11 @@ class _OpenChoice(Struct, eq=False):
     detail_count: int = 0
 
 
-class StreamWriter:
+class StreamWriter(EventWriter):
+    protocol = NAME
+
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
-        self._ledger = ledger
-        self._context = context
+        super().__init__(ledger, context)
         request = context.request
         self._legacy = uses_legacy_functions(request)
         self._wants_usage = request is None or bool(request.settings.stream_usage)
@@ -88,16 +89,6 @@ class StreamWriter:
         self._usage: Usage | None = None
         self._choices: dict[int, _OpenChoice] = {}
         self._open_parts: dict[int, _OpenPart] = {}
-        self._last_frame: ev.SourceFrame | None = None
-        self._ended = False
-
-    def write(self, event: ev.Event) -> bytes:
-        frame = event.frame
-        if frame is not None and frame.protocol == NAME:
-            return self._write_verbatim(event, frame)
-        if self._ended and not isinstance(event, ev.OpaqueEvent):
-            return b""
-        return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[ev.TextDelta | ev.ArgumentsDelta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts[index]
@@ -105,16 +96,11 @@ class StreamWriter:
             return None
         return open_part.write_delta
 
-    def close(self) -> bytes:
-        if self._ended:
-            return b""
-        return self._write_failure(ev.ResponseFailed(truncated_stream_failure()))
-
-    def _write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a Chat provider as it came, once. Only a failure may have no frame."""
         if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
             if frame.silent and isinstance(event, ev.ResponseFailed):
-                return self._write_failure(event)
+                return self.write_failure(event)
             self._ended = True
         if frame is self._last_frame or frame.silent:
             return b""
@@ -127,7 +113,7 @@ class StreamWriter:
     def _write_chunk(self, choice: _OpenChoice, delta: Json, finish: bytes = b"null") -> bytes:
         return choice.chunk_prefix + encode(delta) + b',"logprobs":null,"finish_reason":' + finish + self._chunk_suffix
 
-    def _write_start(self, event: ev.ResponseStart) -> bytes:
+    def write_start(self, event: ev.ResponseStart) -> bytes:
         context = self._context
         self._response_id = event.id or ids.derive_id("chatcmpl-", context.seed)
         head: Object = {
@@ -163,7 +149,7 @@ class StreamWriter:
 
     # --- parts ---
 
-    def _write_part_start(self, event: ev.PartStart) -> bytes:
+    def write_part_start(self, event: ev.PartStart) -> bytes:
         choice = self._choice(event.choice)
         part = event.part
         open_part = _OpenPart(part, choice, choice.text_length, isinstance(part, Text))
@@ -203,7 +189,7 @@ class StreamWriter:
             out += self._write_part_seal(open_part, part.seal)
         return out
 
-    def _write_text(self, event: ev.TextDelta) -> bytes:
+    def write_text(self, event: ev.TextDelta) -> bytes:
         open_part = self._open_parts[event.index]
         if event.logprobs and open_part.delta_prefix:
             return self._write_logprobs_delta(open_part, event.text, event.logprobs)
@@ -215,7 +201,7 @@ class StreamWriter:
         delta = open_part.write_delta(text).removesuffix(self._delta_suffix)
         return delta + b'},"logprobs":' + written + b',"finish_reason":null' + self._chunk_suffix
 
-    def _write_citation(self, event: ev.CitationDelta) -> bytes:
+    def write_citation(self, event: ev.CitationDelta) -> bytes:
         open_part = self._open_parts[event.index]
         if isinstance(open_part.part, Text):
             open_part.citations.append(event.citation)
@@ -223,7 +209,7 @@ class StreamWriter:
             self._ledger.note("citation-dropped", source_path(event.citation), "a source was left out")
         return b""
 
-    def _write_seal(self, event: ev.SealDelta) -> bytes:
+    def write_seal(self, event: ev.SealDelta) -> bytes:
         return self._write_part_seal(self._open_parts[event.index], event.seal)
 
     def _write_part_seal(self, open_part: _OpenPart, seal: Seal) -> bytes:
@@ -239,7 +225,7 @@ class StreamWriter:
             return self._write_chunk(choice, {"reasoning_details": [detail]})
         return b""
 
-    def _write_part_end(self, event: ev.PartEnd) -> bytes:
+    def write_part_end(self, event: ev.PartEnd) -> bytes:
         open_part = self._open_parts.pop(event.index)
         choice = open_part.choice
         if isinstance(open_part.part, Call):
@@ -313,7 +299,7 @@ class StreamWriter:
         open_part.has_arguments = open_part.has_arguments or not text.isspace()
         return open_part.write_delta(text)
 
-    def _write_arguments(self, event: ev.ArgumentsDelta) -> bytes:
+    def write_arguments(self, event: ev.ArgumentsDelta) -> bytes:
         open_part = self._open_parts[event.index]
         if open_part.call_index < 0 or not event.text:
             return b""
@@ -338,34 +324,32 @@ class StreamWriter:
 
     # --- the end ---
 
-    def _write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         choice = self._choice(event.choice)
         out = self._write_choice_start(choice)
         word = choice.finish_reason.write(event.finish, source_path(event.finish), self._ledger)
         return out + self._write_chunk(choice, {}, encode(word))
 
-    def _write_usage(self, event: ev.UsageUpdate) -> bytes:
+    def write_usage(self, event: ev.UsageUpdate) -> bytes:
         self._usage = event.usage
         return b""
 
-    def _write_response_end(self, _event: ev.ResponseEnd) -> bytes:
+    def write_response_end(self, _event: ev.ResponseEnd) -> bytes:
         self._ended = True
         out = b""
         if self._wants_usage and self._usage is not None:
             out = self._chunk_prefix + b'],"usage":' + encode(write_usage(self._usage)) + b"}\n\n"
         return out + sse.write_data_frame(DONE)
 
-    def _write_failure(self, event: ev.ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         self._ended = True
         return sse.write_data_frame(encode(write_error_body(event.failure)))
 
-    def _write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
+    def write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
         if event.origin.protocol == NAME and event.origin.wire is not None:
             announced = map(self._choice, _find_announced_choices(event.origin.wire))
             return b"".join(map(self._write_choice_start, announced))
-        if not event.is_ignorable:
-            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
-        return b""
+        return super().write_opaque_event(event)
 
 
 def _find_announced_choices(chunk: Json) -> list[int]:
@@ -376,19 +360,3 @@ def _find_announced_choices(chunk: Json) -> list[int]:
     return [
         index for index, delta in deltas if isinstance(index, int) and isinstance(delta, dict) and delta.get("role")
     ]
-
-
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
-    ev.ResponseStart: StreamWriter._write_start,
-    ev.PartStart: StreamWriter._write_part_start,
-    ev.TextDelta: StreamWriter._write_text,
-    ev.ArgumentsDelta: StreamWriter._write_arguments,
-    ev.SealDelta: StreamWriter._write_seal,
-    ev.CitationDelta: StreamWriter._write_citation,
-    ev.PartEnd: StreamWriter._write_part_end,
-    ev.UsageUpdate: StreamWriter._write_usage,
-    ev.ChoiceEnd: StreamWriter._write_choice_end,
-    ev.ResponseEnd: StreamWriter._write_response_end,
-    ev.ResponseFailed: StreamWriter._write_failure,
-    ev.OpaqueEvent: StreamWriter._write_opaque_event,
-}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any
 
 from msgspec import Raw
 
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.event_writer import EventWriter
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
     CitationDelta,
     Event,
-    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -27,7 +24,7 @@ from toolwire.core.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.core.ir import Failure, Finish, Reasoning, Refusal, Usage, source_path
+from toolwire.core.ir import Finish, Reasoning, Refusal, Usage, source_path
 from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
@@ -56,10 +53,11 @@ _LONG_KEYS = frozenset({"instructions", "tools"})
 _DONE_FRAME = b"data: [DONE]\n\n"
 
 
-class StreamWriter:
+class StreamWriter(EventWriter):
+    protocol = NAME
+
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
-        self._ledger = ledger
-        self._context = context
+        super().__init__(ledger, context)
         self._sequence = EventSequence()
         self._response: Object | None = None
         """The response as the last event showed it."""
@@ -72,15 +70,7 @@ class StreamWriter:
         self._finish: Finish | None = None
         self._usage: Usage | None = None
         self._has_refusal = False
-        self._ended = False
         self._needs_reasoning = needs_reasoning_item(context.request, ledger)
-        self._last_frame: SourceFrame | None = None
-
-    def write(self, event: Event) -> bytes:
-        frame = event.frame
-        if frame is not None and frame.protocol == NAME:
-            return self._write_verbatim(frame, event)
-        return _EVENT_WRITERS[event.__class__](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         item = self._open_item
@@ -88,13 +78,10 @@ class StreamWriter:
             return None
         return item.write_delta
 
-    def close(self) -> bytes:
-        return b"" if self._ended else self._write_failed_response(truncated_stream_failure())
-
-    def _write_verbatim(self, frame: SourceFrame, event: Event) -> bytes:
+    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         """Write a frame of a Responses provider as it came, once. What it says is kept for an end that we may write."""
         if frame.silent and isinstance(event, ResponseFailed):
-            return self._write_failed_response(event.failure)
+            return self.write_failure(event)
         if isinstance(event, (ResponseEnd, ResponseFailed)):
             self._ended = True
         if frame is self._last_frame:
@@ -116,7 +103,7 @@ class StreamWriter:
 
     # --- beginning and end ---
 
-    def _write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ResponseStart) -> bytes:
         known: Object = {}
         write_start_fields(known, event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if event.origin is not None and is_own(event.origin):
@@ -128,13 +115,13 @@ class StreamWriter:
         created = self._sequence.write_event("response.created", {"response": response})
         return created + self._sequence.write_event("response.in_progress", {"response": response})
 
-    def _write_response_end(self, event: ResponseEnd) -> bytes:
-        out = [b"" if self._open_part_index is None else self._write_part_end(PartEnd(self._open_part_index))]
+    def write_response_end(self, event: ResponseEnd) -> bytes:
+        out = [b"" if self._open_part_index is None else self.write_part_end(PartEnd(self._open_part_index))]
         out.append(self._write_item_end())
         if self._needs_reasoning:
             out.append(self._write_empty_reasoning())
         if self._response is None:
-            out.insert(0, self._write_start(ResponseStart()))
+            out.insert(0, self.write_start(ResponseStart()))
         response = self._response or {}
         self._fill_response(response)
         write_end_fields(response, self._finish, self._has_refusal, self._ledger, self._context)
@@ -145,11 +132,11 @@ class StreamWriter:
         out.append(self._sequence.write_event(f"response.{response['status']}", {"response": response}))
         return b"".join(out)
 
-    def _write_failed_response(self, failure: Failure) -> bytes:
+    def write_failure(self, event: ResponseFailed) -> bytes:
         """Agents take only this end for a failure. A call that is still open is left out."""
         self._ended = True
-        head = self._write_start(ResponseStart()) if self._response is None else b""
-        response = {**(self._response or {}), "status": "failed", "error": write_stream_error(failure)}
+        head = self.write_start(ResponseStart()) if self._response is None else b""
+        response = {**(self._response or {}), "status": "failed", "error": write_stream_error(event.failure)}
         self._fill_response(response)
         return head + self._sequence.write_event("response.failed", {"response": response})
 
@@ -158,24 +145,19 @@ class StreamWriter:
         if self._usage is not None:
             response["usage"] = write_usage(self._usage)
 
-    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ChoiceEnd) -> bytes:
         if event.choice != 0:
             return b""
         self._finish = event.finish
         return b"" if self._open_part_index is not None else self._write_item_end()
 
-    def _write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: UsageUpdate) -> bytes:
         self._usage = event.usage
-        return b""
-
-    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
-        if not event.is_ignorable:
-            self._ledger.note("event-dropped", source_path(event), f"the event `{event.kind}` was left out")
         return b""
 
     # --- parts ---
 
-    def _write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: PartStart) -> bytes:
         if event.choice != 0:
             self._ledger.note("no-counterpart", source_path(event.part), f"choice {event.choice} was left out")
             return b""
@@ -219,12 +201,14 @@ class StreamWriter:
             return item.write_delta(text)
         return item.add_delta(event)
 
+    write_text = write_arguments = write_seal = write_citation = _write_delta
+
     def _queue_event(self, event: _Delta | PartEnd) -> bytes:
         if event.index in self._waiting_events:
             self._waiting_events[event.index].append(event)
         return b""
 
-    def _write_part_end(self, event: PartEnd) -> bytes:
+    def write_part_end(self, event: PartEnd) -> bytes:
         if event.index != self._open_part_index:
             return self._queue_event(event)
         out = self._write_part_closing(event)
@@ -258,19 +242,3 @@ class StreamWriter:
         out, encoded = item.close(cut)
         self._items.append(Raw(encoded))
         return out
-
-
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
-    ResponseStart: StreamWriter._write_start,
-    PartStart: StreamWriter._write_part_start,
-    TextDelta: StreamWriter._write_delta,
-    ArgumentsDelta: StreamWriter._write_delta,
-    SealDelta: StreamWriter._write_delta,
-    CitationDelta: StreamWriter._write_delta,
-    PartEnd: StreamWriter._write_part_end,
-    UsageUpdate: StreamWriter._write_usage,
-    ChoiceEnd: StreamWriter._write_choice_end,
-    ResponseEnd: StreamWriter._write_response_end,
-    ResponseFailed: lambda writer, event: writer._write_failed_response(event.failure),
-    OpaqueEvent: StreamWriter._write_opaque_event,
-}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.event_writer import EventWriter
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
     CitationDelta,
     Event,
     Fold,
-    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -89,37 +86,23 @@ class _OpenPart:
         return b"" if self.first_delta is None else self.write_delta("")
 
 
-class StreamWriter:
-    """Events of one answer in, bytes out."""
+class StreamWriter(EventWriter):
+    protocol = NAME
 
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
-        self._ledger = ledger
-        self._context = context
+        super().__init__(ledger, context)
         self._fold = Fold()
-        self._last_frame: SourceFrame | None = None
         self._open_parts: OrderedDict[int, _OpenPart] = OrderedDict()
         """Open parts, and ended ones that wait, in the order of their start; only the first one is written."""
         self._part_count = 0
         self._call_count = 0
         self._dropped_parts: set[int] = set()
-        self._ended = False
-
-    def write(self, event: Event) -> bytes:
-        frame = event.frame
-        if frame is not None and frame.protocol == NAME:
-            return self._write_verbatim(event, frame)
-        return b"" if self._ended else _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         """All deltas are written as events, because the end repeats the whole answer."""
         return None
 
-    def close(self) -> bytes:
-        if self._ended:
-            return b""
-        return self._write_failure(ResponseFailed(truncated_stream_failure()))
-
-    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         """Write a frame of a unified provider as it came. Usage is kept for a failure that may follow."""
         had_ended = self._ended
         if isinstance(event, UsageUpdate):
@@ -128,7 +111,7 @@ class StreamWriter:
             self._ended = True
         if frame.silent:
             # The end of input has no frame, but the client must get the failure.
-            return self._write_failure(event) if isinstance(event, ResponseFailed) and not had_ended else b""
+            return self.write_failure(event) if isinstance(event, ResponseFailed) and not had_ended else b""
         if frame is self._last_frame:
             return b""  # Several events may share a frame.
         self._last_frame = frame
@@ -137,13 +120,13 @@ class StreamWriter:
 
     # --- one method for each event ---
 
-    def _write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ResponseStart) -> bytes:
         head = write_response_head(event.id, event.model, event.created, self._ledger, self._context)
         self._fold.add_event(replace(event, **head, origin=None))
         usage = {} if event.usage is None else {"usage": write_usage(event.usage)}
         return _write_sse_event({"type": "start", **head, **usage})
 
-    def _write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: PartStart) -> bytes:
         part = event.part
         if event.choice:
             self._ledger.note("no-counterpart", None, f"choice {event.choice} was left out: an answer holds one")
@@ -215,6 +198,8 @@ class StreamWriter:
                 return self._write_or_hold(open_part, out) + self._release_waiting()
         return self._write_or_hold(open_part, out)
 
+    write_text = write_arguments = write_seal = write_citation = write_part_end = _write_part_event
+
     def _write_whole_part(self, index: int, number: int) -> bytes:
         part = self._fold.current_part(index)
         content = write_part(part, self._ledger, ASSISTANT_PART_TYPES)
@@ -222,16 +207,16 @@ class StreamWriter:
         seal = write_seal(part, self._ledger)
         return out if seal is None else out + _write_sse_event({"type": "seal", "part": number, **seal})
 
-    def _write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: UsageUpdate) -> bytes:
         self._fold.add_event(event)
         return _write_sse_event({"type": "usage", "usage": write_usage(event.usage)})
 
-    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ChoiceEnd) -> bytes:
         if not event.choice:
             self._fold.add_event(event)
         return b""
 
-    def _write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ResponseEnd) -> bytes:
         self._ended = True
         body = write_response(replace(self._fold.response, origin=None), self._ledger, self._context)
         if has_error(body):
@@ -240,7 +225,7 @@ class StreamWriter:
             )
         return _write_sse_event({"type": "end", "response": body})
 
-    def _write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ResponseFailed) -> bytes:
         """Everything that was held back, then the failure."""
         self._ended = True
         held = b"".join(piece for open_part in self._open_parts.values() for piece in open_part.held_back)
@@ -248,11 +233,6 @@ class StreamWriter:
         if self._fold.usage is not None:
             out["usage"] = write_usage(self._fold.usage)
         return held + _write_sse_event({**out, "losses": [asdict(loss) for loss in self._ledger.losses]})
-
-    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
-        if not event.is_ignorable:
-            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
-        return b""
 
     # --- one part at a time ---
 
@@ -275,19 +255,3 @@ class StreamWriter:
                 break
             del self._open_parts[index]
         return b"".join(out)
-
-
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
-    TextDelta: StreamWriter._write_part_event,
-    ArgumentsDelta: StreamWriter._write_part_event,
-    ResponseStart: StreamWriter._write_start,
-    PartStart: StreamWriter._write_part_start,
-    SealDelta: StreamWriter._write_part_event,
-    CitationDelta: StreamWriter._write_part_event,
-    PartEnd: StreamWriter._write_part_event,
-    UsageUpdate: StreamWriter._write_usage,
-    ChoiceEnd: StreamWriter._write_choice_end,
-    ResponseEnd: StreamWriter._write_response_end,
-    ResponseFailed: StreamWriter._write_failure,
-    OpaqueEvent: StreamWriter._write_opaque_event,
-}
