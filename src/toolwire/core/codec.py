@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from toolwire.core.events import ArgumentsDelta, Event, TextDelta
+from toolwire.core.events import Delta, Event
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
@@ -167,7 +167,7 @@ class StreamWriter(Protocol):
 
     def close(self) -> bytes: ...
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[Delta], index: int) -> DeltaWriter | None:
         """Fast path: a function that writes more deltas of this kind and part from their texts alone, until another
         event is written. Called after such a delta was written. None where such deltas must be written as events."""
 

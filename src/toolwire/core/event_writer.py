@@ -5,39 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from toolwire.core import events as ev
 from toolwire.core.codec import WriteContext
 from toolwire.core.errors import truncated_stream_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.losses import Ledger
 
 _METHODS: Mapping[type, str] = {
-    ResponseStart: "write_start",
-    PartStart: "write_part_start",
-    TextDelta: "write_text",
-    ArgumentsDelta: "write_arguments",
-    SealDelta: "write_seal",
-    CitationDelta: "write_citation",
-    PartEnd: "write_part_end",
-    UsageUpdate: "write_usage",
-    ChoiceEnd: "write_choice_end",
-    ResponseEnd: "write_response_end",
-    ResponseFailed: "write_failure",
-    OpaqueEvent: "write_opaque_event",
+    ev.ResponseStart: "write_start",
+    ev.PartStart: "write_part_start",
+    ev.TextDelta: "write_text",
+    ev.ArgumentsDelta: "write_arguments",
+    ev.SealDelta: "write_seal",
+    ev.CitationDelta: "write_citation",
+    ev.PartEnd: "write_part_end",
+    ev.UsageUpdate: "write_usage",
+    ev.ChoiceEnd: "write_choice_end",
+    ev.ResponseEnd: "write_response_end",
+    ev.ResponseFailed: "write_failure",
+    ev.OpaqueEvent: "write_opaque_event",
 }
 
 
@@ -54,27 +39,27 @@ class EventWriter:
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
         self._ledger = ledger
         self._context = context
-        self._last_frame: SourceFrame | None = None
+        self._last_frame: ev.SourceFrame | None = None
         """The last frame of a provider of the same protocol that was written as it came."""
         self._ended = False
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: ev.Event) -> bytes:
         frame = event.frame
         if frame is not None and frame.protocol == self.protocol:
             return self.write_verbatim(event, frame)
         return self._methods[type(event)](self, event)
 
     def close(self) -> bytes:
-        return b"" if self._ended else self.write_failure(ResponseFailed(truncated_stream_failure()))
+        return b"" if self._ended else self.write_failure(ev.ResponseFailed(truncated_stream_failure()))
 
-    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a provider of the same protocol as it came, once: several events may share it."""
         raise NotImplementedError
 
-    def write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         raise NotImplementedError
 
-    def write_opaque_event(self, event: OpaqueEvent) -> bytes:
+    def write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
         if not event.is_ignorable:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""

@@ -159,20 +159,10 @@ class OpaqueEvent(Struct, frozen=True, gc=False):
     frame: SourceFrame | None = None
 
 
-Event: TypeAlias = (
-    ResponseStart
-    | PartStart
-    | TextDelta
-    | ArgumentsDelta
-    | SealDelta
-    | CitationDelta
-    | PartEnd
-    | UsageUpdate
-    | ChoiceEnd
-    | ResponseEnd
-    | ResponseFailed
-    | OpaqueEvent
-)
+Delta: TypeAlias = TextDelta | ArgumentsDelta
+PartEvent: TypeAlias = PartStart | Delta | SealDelta | CitationDelta | PartEnd
+"""The events of a part, which have its `index`."""
+Event: TypeAlias = ResponseStart | PartEvent | UsageUpdate | ChoiceEnd | ResponseEnd | ResponseFailed | OpaqueEvent
 
 StreamState: TypeAlias = Literal["new", "open", "done"]
 
@@ -210,7 +200,7 @@ class StreamChecker(Struct, eq=False):
         self.state = "open" if type(event) is ResponseStart else "done"
         return None
 
-    def _check_delta(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta) -> Failure | None:
+    def _check_delta(self, event: Delta | SealDelta | CitationDelta) -> Failure | None:
         kind = type(event)
         part = self._open_parts.get(event.index)
         if part in PARTS_BY_DELTA[kind]:

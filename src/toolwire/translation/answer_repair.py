@@ -17,25 +17,9 @@ from msgspec.structs import replace
 from toolwire.call_repair.argument_stream import ArgumentMender
 from toolwire.call_repair.calls import repair_call
 from toolwire.call_repair.offered_tools import OfferedTools
+from toolwire.core import events as ev
 from toolwire.core import ids
 from toolwire.core.errors import bad_call_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    TextDelta,
-    UsageUpdate,
-    fold,
-    unfold,
-)
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -159,23 +143,23 @@ class AnswerRepair:
         self.repairs_by_call: dict[int, list[str]] = {}
         """What was repaired in each call, in their order."""
 
-    def repair_events(self, events: Iterable[Event]) -> list[Event]:
-        out: list[Event] = []
+    def repair_events(self, events: Iterable[ev.Event]) -> list[ev.Event]:
+        out: list[ev.Event] = []
         for event in events:
             self.take_repeat = None
             REPAIR_STEPS[type(event)](self, event, out)
         return out
 
-    def _pass_event(self, event: Event, out: list[Event]) -> None:
+    def _pass_event(self, event: ev.Event, out: list[ev.Event]) -> None:
         out.append(event)
 
-    def _start_response(self, event: ResponseStart, out: list[Event]) -> None:
+    def _start_response(self, event: ev.ResponseStart, out: list[ev.Event]) -> None:
         self._seed += event.id
         out.append(event)
 
     # --- parts ---
 
-    def _start_part(self, event: PartStart, out: list[Event]) -> None:
+    def _start_part(self, event: ev.PartStart, out: list[ev.Event]) -> None:
         part = event.part
         choice = self._choices.get(event.choice)
         if choice is None:
@@ -201,12 +185,12 @@ class AnswerRepair:
             choice.has_content = True
         self._indexes[event.index] = self._open_part(part, event.choice, out)
 
-    def _open_part(self, part: Part, choice: int, out: list[Event]) -> int:
+    def _open_part(self, part: Part, choice: int, out: list[ev.Event]) -> int:
         index = self._next_index
         self._next_index += 1
         if isinstance(part, Call):
             self.repairs_by_call.setdefault(index, [])
-        out.append(PartStart(index, part, choice))
+        out.append(ev.PartStart(index, part, choice))
         return index
 
     def _start_call(self, choice: _ChoiceRepair, source_index: int, call: Call) -> Call:
@@ -225,7 +209,7 @@ class AnswerRepair:
         choice.open_calls[source_index] = open_call
         return call
 
-    def _end_part(self, event: PartEnd, out: list[Event]) -> None:
+    def _end_part(self, event: ev.PartEnd, out: list[ev.Event]) -> None:
         choice, index = self._choice_by_part[event.index], self._indexes[event.index]
         open_call = choice.open_calls.get(event.index)
         if open_call is not None:
@@ -233,17 +217,17 @@ class AnswerRepair:
             if event.incomplete:
                 self._close_call(choice, event.index, True, out)
         elif index >= 0:
-            out.append(PartEnd(index, event.incomplete))
+            out.append(ev.PartEnd(index, event.incomplete))
         elif not choice.unsent_size:
             if choice.is_text_announced:
                 self._open_text(choice, Text, out)
             self._end_text(choice, out)
         # Otherwise the text goes on: the end of the choice tells what the text that is held back means.
 
-    def _add_to_part(self, event: SealDelta | CitationDelta, out: list[Event]) -> None:
+    def _add_to_part(self, event: ev.SealDelta | ev.CitationDelta, out: list[ev.Event]) -> None:
         out.append(replace(event, index=self._target_part(event.index, out), frame=None))
 
-    def _target_part(self, source_index: int, out: list[Event]) -> int:
+    def _target_part(self, source_index: int, out: list[ev.Event]) -> int:
         """The part that a seal or citation belongs to."""
         index = self._indexes[source_index]
         if index >= 0:
@@ -254,7 +238,7 @@ class AnswerRepair:
 
     # --- text ---
 
-    def _add_text(self, event: TextDelta, out: list[Event]) -> None:
+    def _add_text(self, event: ev.TextDelta, out: list[ev.Event]) -> None:
         choice, index = self._choice_by_part[event.index], self._indexes[event.index]
         if index < 0:
             choice.logprobs += event.logprobs
@@ -267,12 +251,12 @@ class AnswerRepair:
             choice.reasoning_size += len(event.text)
         out.append(event if event.index == index and event.frame is None else replace(event, index=index, frame=None))
 
-    def _feed_text(self, choice: _ChoiceRepair, text: str, out: list[Event]) -> None:
+    def _feed_text(self, choice: _ChoiceRepair, text: str, out: list[ev.Event]) -> None:
         assert choice.reader is not None
         choice.unsent_size += len(text)
         self._write_pieces(choice, choice.reader.feed(text), out)
 
-    def _write_pieces(self, choice: _ChoiceRepair, pieces: list[Piece], out: list[Event]) -> None:
+    def _write_pieces(self, choice: _ChoiceRepair, pieces: list[Piece], out: list[ev.Event]) -> None:
         for piece in pieces:
             if isinstance(piece, TextCall):
                 self._end_text(choice, out)
@@ -281,15 +265,15 @@ class AnswerRepair:
                 if choice.open_part < 0 or choice.open_kind is not Reasoning:
                     self._note("reasoning-in-text", source_path(choice.text_part), "thinking was found in the text")
                 self._open_text(choice, Reasoning, out)
-                out.append(TextDelta(choice.open_part, piece.text))
+                out.append(ev.TextDelta(choice.open_part, piece.text))
             else:
                 choice.has_content = choice.has_content or not piece.isspace()
                 choice.unsent_size -= len(piece)
                 self._open_text(choice, Text, out)
-                out.append(TextDelta(choice.open_part, piece, None, tuple(choice.logprobs)))
+                out.append(ev.TextDelta(choice.open_part, piece, None, tuple(choice.logprobs)))
                 choice.logprobs.clear()
 
-    def _open_text(self, choice: _ChoiceRepair, kind: type[Text | Reasoning], out: list[Event]) -> None:
+    def _open_text(self, choice: _ChoiceRepair, kind: type[Text | Reasoning], out: list[ev.Event]) -> None:
         if choice.open_part >= 0 and choice.open_kind is kind:
             return
         self._end_text(choice, out)
@@ -297,12 +281,12 @@ class AnswerRepair:
         part: Part = Reasoning() if kind is Reasoning else replace_fields(choice.text_part, text="")
         choice.open_part, choice.open_kind = self._open_part(part, choice.choice, out), kind
 
-    def _end_text(self, choice: _ChoiceRepair, out: list[Event]) -> None:
+    def _end_text(self, choice: _ChoiceRepair, out: list[ev.Event]) -> None:
         if choice.open_part >= 0:
-            out.append(PartEnd(choice.open_part))
+            out.append(ev.PartEnd(choice.open_part))
             choice.open_part = -1
 
-    def _write_call(self, choice: _ChoiceRepair, found: TextCall, out: list[Event]) -> None:
+    def _write_call(self, choice: _ChoiceRepair, found: TextCall, out: list[ev.Event]) -> None:
         choice.has_content = choice.has_text_calls = True
         id = found.id
         if not id or id in self._used_call_ids:
@@ -315,13 +299,13 @@ class AnswerRepair:
             self._note_repair("arguments-repaired", path, f"`{found.name}`: {repair}", self._next_index)
         index = self._open_part(Call(id, found.name), choice.choice, out)
         if found.arguments:
-            out.append(ArgumentsDelta(index, found.arguments))
-        out.append(PartEnd(index))
+            out.append(ev.ArgumentsDelta(index, found.arguments))
+        out.append(ev.PartEnd(index))
         self._refuse_bad_call(Call(id, found.name, found.arguments), out)
 
     # --- calls of the provider ---
 
-    def _add_arguments(self, event: ArgumentsDelta, out: list[Event]) -> None:
+    def _add_arguments(self, event: ev.ArgumentsDelta, out: list[ev.Event]) -> None:
         index = self._indexes[event.index]
         open_call = self._choice_by_part[event.index].open_calls.get(event.index)
         text = event.text
@@ -329,35 +313,35 @@ class AnswerRepair:
             text = open_call.mender.feed(text)
             self.take_repeat = open_call.mender.feed
         if text:
-            out.append(ArgumentsDelta(index, text))
+            out.append(ev.ArgumentsDelta(index, text))
 
-    def _close_call(self, choice: _ChoiceRepair, source_index: int, is_cut: bool, out: list[Event]) -> None:
+    def _close_call(self, choice: _ChoiceRepair, source_index: int, is_cut: bool, out: list[ev.Event]) -> None:
         open_call = choice.open_calls.pop(source_index)
         rest, repairs = open_call.mender.close(is_cut)
         if rest:
-            out.append(ArgumentsDelta(open_call.index, rest))
+            out.append(ev.ArgumentsDelta(open_call.index, rest))
         for repair in repairs:
             what = f"`{open_call.call.name}`: {repair}"
             self._note_repair("arguments-repaired", source_path(open_call.call), what, open_call.index)
-        out.append(PartEnd(open_call.index, is_cut))
+        out.append(ev.PartEnd(open_call.index, is_cut))
         if open_call.mender.problem and not is_cut:
             self._refuse_call(open_call.call.name, open_call.mender.problem, out)
 
-    def _close_ended_calls(self, choice: _ChoiceRepair, is_cut: bool, out: list[Event]) -> None:
+    def _close_ended_calls(self, choice: _ChoiceRepair, is_cut: bool, out: list[ev.Event]) -> None:
         for source_index in [at for at, one in choice.open_calls.items() if one.has_ended]:
             self._close_call(choice, source_index, is_cut, out)
 
     # --- ends ---
 
-    def _end_event_choice(self, event: ChoiceEnd, out: list[Event]) -> None:
-        out.append(ChoiceEnd(self._end_choice(event.choice, event.finish, out), event.choice))
+    def _end_event_choice(self, event: ev.ChoiceEnd, out: list[ev.Event]) -> None:
+        out.append(ev.ChoiceEnd(self._end_choice(event.choice, event.finish, out), event.choice))
 
-    def _fail_response(self, event: ResponseFailed, out: list[Event]) -> None:
+    def _fail_response(self, event: ev.ResponseFailed, out: list[ev.Event]) -> None:
         for number in [*self._choices]:
             self._end_choice(number, Finish("length"), out)
         out.append(event)
 
-    def _end_choice(self, number: int, finish: Finish, out: list[Event]) -> Finish:
+    def _end_choice(self, number: int, finish: Finish, out: list[ev.Event]) -> Finish:
         """Write what is still held back. Gives the finish reason, which is one for calls if there are any."""
         choice = self._choices.pop(number, None)
         if choice is None:
@@ -382,21 +366,21 @@ class AnswerRepair:
         is_stop = finish.kind in ("stop", "sequence", "other")
         return Finish("calls", detail=finish.detail) if choice.has_text_calls and is_stop else finish
 
-    def _find_calls_in_reasoning(self, choice: _ChoiceRepair, out: list[Event]) -> None:
+    def _find_calls_in_reasoning(self, choice: _ChoiceRepair, out: list[ev.Event]) -> None:
         """A server that separates thinking may put a call into it (vLLM with a reasoning parser only). The thinking
         stays as it is."""
         reader = TextReader(self._plan.tools, self._plan.formats, is_call_required=self._plan.is_call_required)
         pieces = [*reader.feed("".join(choice.reasoning)), *reader.close(False)]
         self._write_pieces(choice, [piece for piece in pieces if isinstance(piece, TextCall)], out)
 
-    def _refuse_bad_call(self, call: Call, out: list[Event]) -> None:
+    def _refuse_bad_call(self, call: Call, out: list[ev.Event]) -> None:
         if self._plan.on_bad_call == "refuse" and (problem := self._plan.find_problem(call)):
             self._refuse_call(call.name, problem, out)
 
-    def _refuse_call(self, name: str, problem: str, out: list[Event]) -> None:
+    def _refuse_call(self, name: str, problem: str, out: list[ev.Event]) -> None:
         if self._plan.on_bad_call == "refuse":
             self.has_changes = True
-            out.append(ResponseFailed(bad_call_failure(name, problem, '`on_bad_call = "refuse"`')))
+            out.append(ev.ResponseFailed(bad_call_failure(name, problem, '`on_bad_call = "refuse"`')))
 
     # --- reports ---
 
@@ -409,28 +393,28 @@ class AnswerRepair:
         self.repairs_by_call.setdefault(call_index, []).append(what)
 
 
-REPAIR_STEPS: Mapping[type, Callable[[AnswerRepair, Any, list[Event]], None]] = {
-    ResponseStart: AnswerRepair._start_response,
-    PartStart: AnswerRepair._start_part,
-    TextDelta: AnswerRepair._add_text,
-    ArgumentsDelta: AnswerRepair._add_arguments,
-    SealDelta: AnswerRepair._add_to_part,
-    CitationDelta: AnswerRepair._add_to_part,
-    PartEnd: AnswerRepair._end_part,
-    UsageUpdate: AnswerRepair._pass_event,
-    ChoiceEnd: AnswerRepair._end_event_choice,
-    ResponseEnd: AnswerRepair._pass_event,
-    ResponseFailed: AnswerRepair._fail_response,
-    OpaqueEvent: AnswerRepair._pass_event,
+REPAIR_STEPS: Mapping[type, Callable[[AnswerRepair, Any, list[ev.Event]], None]] = {
+    ev.ResponseStart: AnswerRepair._start_response,
+    ev.PartStart: AnswerRepair._start_part,
+    ev.TextDelta: AnswerRepair._add_text,
+    ev.ArgumentsDelta: AnswerRepair._add_arguments,
+    ev.SealDelta: AnswerRepair._add_to_part,
+    ev.CitationDelta: AnswerRepair._add_to_part,
+    ev.PartEnd: AnswerRepair._end_part,
+    ev.UsageUpdate: AnswerRepair._pass_event,
+    ev.ChoiceEnd: AnswerRepair._end_event_choice,
+    ev.ResponseEnd: AnswerRepair._pass_event,
+    ev.ResponseFailed: AnswerRepair._fail_response,
+    ev.OpaqueEvent: AnswerRepair._pass_event,
 }
 
 
 def repair_response(response: Response, repair: AnswerRepair) -> Response:
     """A whole answer; the same one if there is nothing to repair."""
-    events = repair.repair_events(unfold(response))
+    events = repair.repair_events(ev.unfold(response))
     if not repair.has_changes:
         return response
-    repaired = fold(events)
+    repaired = ev.fold(events)
     origins = {choice.index: choice.origin for choice in response.choices}
     choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in repaired.choices)
     return replace(repaired, choices=choices, unknown_fields=response.unknown_fields)

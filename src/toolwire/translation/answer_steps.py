@@ -14,28 +14,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core import ids
 from toolwire.core.argument_guard import RAW_ARGUMENTS_KEY, ArgumentGuard
 from toolwire.core.codec import Codec
 from toolwire.core.envelopes import EnvelopeEntry, EnvelopeKeys, write_envelope
 from toolwire.core.errors import bad_call_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    TextDelta,
-    UsageUpdate,
-    fold,
-    unfold,
-)
 from toolwire.core.ir import (
     Call,
     Choice,
@@ -191,7 +175,7 @@ class AnswerSteps(Struct, eq=False):
     def call_ids(self, choice: int) -> list[str]:
         return [open_part.part.id for open_part in self.client_calls if open_part.choice == choice]
 
-    def pass_event(self, event: ResponseStart | UsageUpdate | OpaqueEvent) -> list[Event]:
+    def pass_event(self, event: ev.ResponseStart | ev.UsageUpdate | ev.OpaqueEvent) -> list[ev.Event]:
         rewrite = not self.seal_slots.is_cross_protocol and event.frame is not None and self._is_rewritten
         return [replace(event, frame=None) if rewrite else event]
 
@@ -207,7 +191,7 @@ class AnswerSteps(Struct, eq=False):
 
     # --- parts ---
 
-    def start_part(self, event: PartStart) -> list[Event]:
+    def start_part(self, event: ev.PartStart) -> list[ev.Event]:
         out = self._end_broken_call(False)
         part, choice, slots = event.part, event.choice, self.seal_slots
         seal: Seal | None = None
@@ -248,10 +232,10 @@ class AnswerSteps(Struct, eq=False):
         self.client_calls.append(open_part)
         return open_part
 
-    def _emit_part_start(self, open_part: OpenPart) -> list[Event]:
+    def _emit_part_start(self, open_part: OpenPart) -> list[ev.Event]:
         open_part.index = index = self.next_index
         self.next_index = index + 1
-        events: list[Event] = [PartStart(index, open_part.part, open_part.choice)]
+        events: list[ev.Event] = [ev.PartStart(index, open_part.part, open_part.choice)]
         text = "".join(open_part.pieces)
         if open_part.schema_conversion is not None and is_json_text(text):
             open_part.guard = None  # the client's own schema may ask for something else than an object
@@ -259,10 +243,10 @@ class AnswerSteps(Struct, eq=False):
             text = open_part.guard.add_whole(text)
             open_part.pieces, open_part.is_held = [text], False
         if text:
-            events.append(ArgumentsDelta(index, text))
+            events.append(ev.ArgumentsDelta(index, text))
         return events
 
-    def add_text(self, event: TextDelta) -> list[Event]:
+    def add_text(self, event: ev.TextDelta) -> list[ev.Event]:
         open_part = self.open_parts[event.index]
         if self.seal_slots.on_next_part and type(open_part.part) is Reasoning:
             open_part.pieces.append(event.text)
@@ -271,47 +255,47 @@ class AnswerSteps(Struct, eq=False):
         index = open_part.index
         if event.index == index and event.frame is None:
             return [event]
-        return [TextDelta(index, event.text, None, event.logprobs)]
+        return [ev.TextDelta(index, event.text, None, event.logprobs)]
 
-    def add_citation(self, event: CitationDelta) -> list[Event]:
+    def add_citation(self, event: ev.CitationDelta) -> list[ev.Event]:
         open_part = self.open_parts[event.index]
-        return [] if open_part.is_hidden else [CitationDelta(open_part.index, event.citation)]
+        return [] if open_part.is_hidden else [ev.CitationDelta(open_part.index, event.citation)]
 
-    def add_arguments(self, event: ArgumentsDelta) -> list[Event]:
+    def add_arguments(self, event: ev.ArgumentsDelta) -> list[ev.Event]:
         open_part = self.open_parts[event.index]
         text = open_part.add_arguments(event.text)
-        return [ArgumentsDelta(open_part.index, text)] if text and not open_part.is_held else []
+        return [ev.ArgumentsDelta(open_part.index, text)] if text and not open_part.is_held else []
 
-    def delta_target(self, event: TextDelta | ArgumentsDelta) -> tuple[int, Callable[[str], str | None] | None]:
+    def delta_target(self, event: ev.Delta) -> tuple[int, Callable[[str], str | None] | None]:
         """The client's index of a delta's part (-1 while it is held), and a function that takes its texts. If that
         returns a text, it is sent instead."""
         open_part = self.open_parts[event.index]
-        if type(event) is ArgumentsDelta:
+        if type(event) is ev.ArgumentsDelta:
             return open_part.index, open_part.pieces.append if open_part.guard is None else open_part.add_arguments
         kept = self.seal_slots.on_next_part and type(open_part.part) is Reasoning
         return open_part.index, open_part.pieces.append if kept else None
 
-    def add_seal(self, event: SealDelta) -> list[Event]:
+    def add_seal(self, event: ev.SealDelta) -> list[ev.Event]:
         open_part = self.open_parts[event.index]
         seal = self._wrap_seal_in_place(open_part.part, event.seal) if self.needs_stamps else event.seal
         if not self.seal_slots.is_cross_protocol and not open_part.is_held:
-            return [SealDelta(open_part.index, seal)]
+            return [ev.SealDelta(open_part.index, seal)]
         open_part.seal = seal
         return []
 
-    def end_part(self, event: PartEnd) -> list[Event]:
+    def end_part(self, event: ev.PartEnd) -> list[ev.Event]:
         open_part, slots = self.open_parts.pop(event.index), self.seal_slots
-        out: list[Event] = self._release_call(open_part, event.incomplete) if open_part.is_held else []
+        out: list[ev.Event] = self._release_call(open_part, event.incomplete) if open_part.is_held else []
         if open_part.index < 0 and not open_part.is_hidden:
             return out  # the policy refused it
         kind, seal = type(open_part.part), open_part.seal
         if seal is not None:
-            out += self._place_seal(open_part) if slots.is_cross_protocol else [SealDelta(open_part.index, seal)]
+            out += self._place_seal(open_part) if slots.is_cross_protocol else [ev.SealDelta(open_part.index, seal)]
         elif kind is Reasoning and (slots.in_reasoning_beside or slots.on_next_part):
             # An empty seal names the maker, so that no other provider gets this thinking as its own.
             out += self._place_reasoning_seal(open_part, Seal(self.maker or self.provider.name, ""))
         if self.pending_entries and (kind is Call or kind is Text):
-            out.append(SealDelta(open_part.index, self._make_envelope(self.pending_entries)))
+            out.append(ev.SealDelta(open_part.index, self._make_envelope(self.pending_entries)))
             self.pending_entries = []
         if open_part.is_hidden:
             return out
@@ -322,14 +306,14 @@ class AnswerSteps(Struct, eq=False):
                 return out
             if open_part.guard is not None:
                 self._note_guarded_losses(open_part.part, open_part.guard)
-        out.append(PartEnd(open_part.index, event.incomplete))
+        out.append(ev.PartEnd(open_part.index, event.incomplete))
         if seal is not None and slots.in_reasoning_beside and kind is Text:
             out += self._make_seal_carrier("before", seal, open_part.choice)
         return out
 
-    def _release_call(self, open_part: OpenPart, incomplete: bool) -> list[Event]:
+    def _release_call(self, open_part: OpenPart, incomplete: bool) -> list[ev.Event]:
         """Write a held call that is complete: first its seal, then the call with its arguments restored."""
-        out: list[Event] = []
+        out: list[ev.Event] = []
         if open_part.is_freeform:
             open_part.pieces = [unwrap_freeform_input("".join(open_part.pieces))]
         elif open_part.schema_conversion is not None:
@@ -342,7 +326,7 @@ class AnswerSteps(Struct, eq=False):
             open_part.seal = None
         return out + self._emit_part_start(open_part)
 
-    def _apply_policy(self, open_part: OpenPart, incomplete: bool) -> list[Event] | None:
+    def _apply_policy(self, open_part: OpenPart, incomplete: bool) -> list[ev.Event] | None:
         """Undo the policy's changes of a complete call. None, or what is written instead of a refused call."""
         restored = self.policy_undo.restore_call(
             replace(open_part.part, arguments="".join(open_part.pieces)), self.ledger, incomplete
@@ -358,14 +342,14 @@ class AnswerSteps(Struct, eq=False):
         if not restored.fatal:
             return []
         self.failure = bad_call_failure(restored.call.name, restored.reason, '`validate = "refuse"`')
-        return [ResponseFailed(self.failure)]
+        return [ev.ResponseFailed(self.failure)]
 
-    def _end_broken_call(self, incomplete: bool) -> list[Event]:
+    def _end_broken_call(self, incomplete: bool) -> list[ev.Event]:
         """End a call whose arguments are not a JSON object, now that it is known whether it was cut off."""
         broken, self.broken_call = self.broken_call, None
         if broken is None:
             return []
-        out: list[Event] = [PartEnd(broken.index, incomplete)]
+        out: list[ev.Event] = [ev.PartEnd(broken.index, incomplete)]
         guard = broken.guard
         if guard is not None:
             raw = broken.arguments
@@ -375,7 +359,7 @@ class AnswerSteps(Struct, eq=False):
                 self.ledger.note("arguments-wrapped", source_path(broken.part), what)
             self._note_guarded_losses(broken.part, guard)
             broken.pieces, broken.guard = [*broken.pieces, text], None
-            out = [ArgumentsDelta(broken.index, text), *out] if text else out
+            out = [ev.ArgumentsDelta(broken.index, text), *out] if text else out
         return out
 
     def _note_guarded_losses(self, part: Call, guard: ArgumentGuard) -> None:
@@ -428,7 +412,7 @@ class AnswerSteps(Struct, eq=False):
     def _with_maker(self, seal: Seal) -> Seal:
         return Seal(self.maker, seal.value) if self.maker else seal
 
-    def _place_seal(self, open_part: OpenPart) -> list[Event]:
+    def _place_seal(self, open_part: OpenPart) -> list[ev.Event]:
         """Put the seal of a part that ends where the client's protocol can carry it."""
         seal = self._with_maker(open_part.seal or Seal("", ""))
         part = open_part.part
@@ -442,13 +426,13 @@ class AnswerSteps(Struct, eq=False):
             self.pending_entries.append(EnvelopeEntry("next", seal.maker, seal.value))
         return []
 
-    def _place_reasoning_seal(self, open_part: OpenPart, seal: Seal) -> list[Event]:
+    def _place_reasoning_seal(self, open_part: OpenPart, seal: Seal) -> list[ev.Event]:
         """Put the maker and seal of thinking into an envelope: in the thinking itself, or on the next part."""
         part = open_part.part
         text = part.text + "".join(open_part.pieces) if self.seal_slots.on_next_part else ""
         entry = EnvelopeEntry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
         if self.seal_slots.in_reasoning_beside:
-            return [SealDelta(open_part.index, self._make_envelope([entry]))]
+            return [ev.SealDelta(open_part.index, self._make_envelope([entry]))]
         self.pending_entries.append(entry)
         return []
 
@@ -465,21 +449,21 @@ class AnswerSteps(Struct, eq=False):
     def _make_envelope(self, entries: list[EnvelopeEntry]) -> Seal:
         return Seal(self.client.name, write_envelope(entries, self.envelope_keys))
 
-    def _flush_pending_entries(self, choice: int) -> list[Event]:
+    def _flush_pending_entries(self, choice: int) -> list[ev.Event]:
         """An empty text that carries the seals which wait for a part."""
         entries, self.pending_entries = self.pending_entries, []
         return self._make_carrier_part(Text(""), entries, choice)
 
-    def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[Event]:
+    def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[ev.Event]:
         """An empty reasoning part that carries the seal of the part beside it."""
         seal = self._with_maker(seal)
         self.ledger.note("seal-wrapped", None, "a seal was put into an envelope beside its part")
         return self._make_carrier_part(Reasoning(), [EnvelopeEntry(position, seal.maker, seal.value)], choice)
 
-    def _make_carrier_part(self, part: Part, entries: list[EnvelopeEntry], choice: int) -> list[Event]:
+    def _make_carrier_part(self, part: Part, entries: list[EnvelopeEntry], choice: int) -> list[ev.Event]:
         index = self.next_index
         self.next_index += 1
-        return [PartStart(index, part, choice), SealDelta(index, self._make_envelope(entries)), PartEnd(index)]
+        return [ev.PartStart(index, part, choice), ev.SealDelta(index, self._make_envelope(entries)), ev.PartEnd(index)]
 
     # --- ends ---
 
@@ -501,7 +485,7 @@ class AnswerSteps(Struct, eq=False):
             what = f"the finish reason `{finish.raw}` was written as one for calls"
             self.ledger.note("finish-mapped", source_path(finish), what)
 
-    def end_choice(self, event: ChoiceEnd) -> list[Event]:
+    def end_choice(self, event: ev.ChoiceEnd) -> list[ev.Event]:
         finish = event.finish
         if self.unslotted_parts:
             self._note_unslotted_seals(event.choice)
@@ -513,34 +497,34 @@ class AnswerSteps(Struct, eq=False):
             finish = finish_with_calls(finish)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
-        return [*out, ChoiceEnd(finish, event.choice)]
+        return [*out, ev.ChoiceEnd(finish, event.choice)]
 
-    def end_response(self, event: ResponseEnd) -> list[Event]:
+    def end_response(self, event: ev.ResponseEnd) -> list[ev.Event]:
         if event.unknown_fields and (self.seal_slots.is_cross_protocol or self._is_rewritten):
             self.ledger.note_unknown_fields(event.unknown_fields)
         if self.unslotted_parts:
             self._note_unslotted_seals(None)
-        return [*self._end_broken_call(False), ResponseEnd(event.unknown_fields)]
+        return [*self._end_broken_call(False), ev.ResponseEnd(event.unknown_fields)]
 
-    def fail_response(self, event: ResponseFailed) -> list[Event]:
+    def fail_response(self, event: ev.ResponseFailed) -> list[ev.Event]:
         self.choices_with_calls.clear()
         self._note_unslotted_seals(None)
-        return [ResponseFailed(event.failure)]
+        return [ev.ResponseFailed(event.failure)]
 
 
-EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
-    ResponseStart: AnswerSteps.pass_event,
-    PartStart: AnswerSteps.start_part,
-    TextDelta: AnswerSteps.add_text,
-    CitationDelta: AnswerSteps.add_citation,
-    ArgumentsDelta: AnswerSteps.add_arguments,
-    SealDelta: AnswerSteps.add_seal,
-    PartEnd: AnswerSteps.end_part,
-    UsageUpdate: AnswerSteps.pass_event,
-    ChoiceEnd: AnswerSteps.end_choice,
-    ResponseEnd: AnswerSteps.end_response,
-    ResponseFailed: AnswerSteps.fail_response,
-    OpaqueEvent: AnswerSteps.pass_event,
+EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[ev.Event]]] = {
+    ev.ResponseStart: AnswerSteps.pass_event,
+    ev.PartStart: AnswerSteps.start_part,
+    ev.TextDelta: AnswerSteps.add_text,
+    ev.CitationDelta: AnswerSteps.add_citation,
+    ev.ArgumentsDelta: AnswerSteps.add_arguments,
+    ev.SealDelta: AnswerSteps.add_seal,
+    ev.PartEnd: AnswerSteps.end_part,
+    ev.UsageUpdate: AnswerSteps.pass_event,
+    ev.ChoiceEnd: AnswerSteps.end_choice,
+    ev.ResponseEnd: AnswerSteps.end_response,
+    ev.ResponseFailed: AnswerSteps.fail_response,
+    ev.OpaqueEvent: AnswerSteps.pass_event,
 }
 """The step for each event, as long as the answer has not failed."""
 
@@ -551,12 +535,12 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
         # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
         choices = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
         return response if is_same(choices, response.choices) else replace(response, choices=choices)
-    events: list[Event] = []
+    events: list[ev.Event] = []
     steps.is_whole = True
-    for event in unfold(response):
+    for event in ev.unfold(response):
         if steps.failure is None:
             events += EVENT_STEPS[type(event)](steps, event)
-    folded = fold(events)
+    folded = ev.fold(events)
     origins = {choice.index: _origin_not_verbatim(choice.origin) for choice in response.choices}
     choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
     return replace(

@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    Event,
-    Fold,
-    OpaqueEvent,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    StreamChecker,
-    TextDelta,
-    UsageUpdate,
-    unfold,
-)
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage, replace_fields
 from toolwire.core.json_values import Body, Path, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
@@ -32,7 +18,7 @@ from toolwire.core.sse import split_after_frames
 from toolwire.core.tokens import measure_text
 from toolwire.translation import signature_memory
 from toolwire.translation.answer_steps import EVENT_STEPS, AnswerSteps
-from toolwire.translation.unchanged_start import Delta, UnchangedStart
+from toolwire.translation.unchanged_start import UnchangedStart
 
 if TYPE_CHECKING:
     from toolwire.translation.exchange import Exchange
@@ -74,7 +60,7 @@ class TextRun(Struct):
     """Deltas of one part that follow each other. The reader recognises the next one by its bytes, and reads only its
     text. Any other event ends the run."""
 
-    delta: Delta
+    delta: ev.Delta
     """The first of them, as it was translated."""
     provider_index: int = -1
     """Its part, where answers are repaired: the provider's index, which a repair may have changed."""
@@ -100,16 +86,16 @@ class StreamTranslation:
         self._reader: StreamReader = exchange.provider.make_stream_reader()
         self._writer: StreamWriter = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
         self._second_failure_event = exchange.provider.http.second_failure_event
-        self._checker = StreamChecker()
+        self._checker = ev.StreamChecker()
         self._steps = steps
         self._repair = exchange.start_repair(ledger)
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""
         self._mode = TRANSLATING if steps is not None else WRITING_BACK if self._repair is None else PASSING
         self._unchanged_start = UnchangedStart() if self._mode is PASSING else None
-        self._passed_delta: Delta | None = None
+        self._passed_delta: ev.Delta | None = None
         """The last delta of which the writer does not know."""
-        self._fold = Fold() if exchange.uses_memory else None
+        self._fold = ev.Fold() if exchange.uses_memory else None
         self._first_seal = ""
         """The first seal that the client got."""
         self.describe_failure: Callable[[Failure], Failure] = keep_failure
@@ -147,7 +133,7 @@ class StreamTranslation:
         if fold is None:
             return EMPTY_MAPPING
         if self._unchanged_start is not None:
-            fold = Fold()
+            fold = ev.Fold()
             for event in self._unchanged_start.sent_events:
                 fold.add_event(event)
         if self.rounds is None and not fold.may_have_seals and (steps is None or not steps.has_renamed_ids):
@@ -182,7 +168,7 @@ class StreamTranslation:
         response = provider.read_response(expect_object(parse_body(body, options.max_bytes, repairs), None))
         self.ledger.note_repairs(repairs)
         self._reader, self._run = provider.make_stream_reader(), None
-        out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
+        out = self._translate_events(list(ev.unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
 
     def close(self) -> bytes:
@@ -199,7 +185,7 @@ class StreamTranslation:
         """The provider's stream broke: returns the failure and the end of the client's stream."""
         if self.is_over:
             return self._writer.close()
-        return self._translate_events([ResponseFailed(failure)]) + self._writer.close()
+        return self._translate_events([ev.ResponseFailed(failure)]) + self._writer.close()
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
         """Keep the results of gateway tools called in the last round for the client's next request."""
@@ -213,14 +199,14 @@ class StreamTranslation:
         self.text_length = 0
         return self._exchange.next_request(self.rounds, results)
 
-    def _translate_events(self, events: list[Event], piece: bytes = b"") -> bytes:
+    def _translate_events(self, events: list[ev.Event], piece: bytes = b"") -> bytes:
         """Translate the events that were read from a piece of the stream."""
         if self._reader.replaced_halves:
             self.ledger.note_repairs(self._reader.replaced_halves)
         repair = self._repair
         if repair is not None:
             start, last = self._unchanged_start, events[-1] if events else None
-            last_delta = last if isinstance(last, (TextDelta, ArgumentsDelta)) else None
+            last_delta = last if isinstance(last, (ev.TextDelta, ev.ArgumentsDelta)) else None
             if start is not None and start.is_whole_frame(piece) and last_delta and self._is_repeat(events, piece):
                 return self._pass_repeat(TextRun(last_delta), last_delta.text, piece)
             repaired = repair.repair_events(events)
@@ -236,40 +222,40 @@ class StreamTranslation:
             self._run = self._run if events else None
         return out
 
-    def _continue_run(self, last_delta: Delta | None) -> None:
+    def _continue_run(self, last_delta: ev.Delta | None) -> None:
         """The run goes on if the repair takes its texts. `last_delta` is the provider's last event, if that is one."""
         if self._repair is None or self._repair.take_repeat is None:
             self._run = None
         elif self._run is not None:
             self._run.provider_index = -1 if last_delta is None else last_delta.index
 
-    def _write_all(self, events: Iterable[Event]) -> bytes:
+    def _write_all(self, events: Iterable[ev.Event]) -> bytes:
         out: list[bytes] = []
         for event in events:
             if self.is_over:
                 out.append(self._repeat_failure(event))
-            elif type(event) is not OpaqueEvent or may_pass(event):
+            elif type(event) is not ev.OpaqueEvent or may_pass(event):
                 out.append(self._translate_event(event))
         return b"".join(out)
 
-    def _repeat_failure(self, event: Event) -> bytes:
+    def _repeat_failure(self, event: ev.Event) -> bytes:
         """Once, where the provider's frames are written back: nothing else follows the end."""
         kind, self._second_failure_event = self._second_failure_event, ""
-        repeats = not self.ended and self._mode is not TRANSLATING and type(event) is OpaqueEvent and event.kind == kind
-        return self._writer.write(event) if repeats else b""
+        is_second = type(event) is ev.OpaqueEvent and event.kind == kind
+        return self._writer.write(event) if is_second and not self.ended and self._mode is not TRANSLATING else b""
 
     # --- an answer that is not repaired, or not yet ---
 
-    def _is_repeat(self, events: list[Event], frame: bytes) -> bool:
+    def _is_repeat(self, events: list[ev.Event], frame: bytes) -> bool:
         """Is this one more text of the same part, and nothing else, and does the frame say it as it is?"""
         event, run = events[0], self._run
         if len(events) > 1 or run is None or type(event) is not type(run.delta) or event.index != run.delta.index:
             return False
         if self._reader.is_frame_changed or frame.find(b"\\u") >= 0:  # perhaps half of a character
             return False
-        return not (isinstance(event, TextDelta) and event.logprobs)
+        return not (isinstance(event, ev.TextDelta) and event.logprobs)
 
-    def _pass_frames(self, start: UnchangedStart, last_delta: Delta | None) -> bytes:
+    def _pass_frames(self, start: UnchangedStart, last_delta: ev.Delta | None) -> bytes:
         """Send the frames that came, if nothing is repaired. `last_delta` is the last event, if it is a delta."""
         assert self._repair is not None
         if self._repair.has_changes or start.is_changed:
@@ -293,7 +279,7 @@ class StreamTranslation:
         if taken == text and start.send_text(delta, text):
             self._run, self._passed_delta = run, delta
             return frame
-        received: list[Event] = [type(delta)(delta.index, text)]
+        received: list[ev.Event] = [type(delta)(delta.index, text)]
         if taken is None:
             repaired = self._repair.repair_events(received)
         else:
@@ -301,7 +287,7 @@ class StreamTranslation:
         start.add_events(received, repaired, frame)
         return self._pass_frames(start, delta)
 
-    def _write_anew(self, start: UnchangedStart, last_delta: Delta | None) -> bytes:
+    def _write_anew(self, start: UnchangedStart, last_delta: ev.Delta | None) -> bytes:
         """Something is repaired: PASSING ends, and TRANSLATING begins. The writer, and all that is before it, is told
         first what the client has got."""
         exchange, ledger = self._exchange, self.ledger
@@ -309,8 +295,8 @@ class StreamTranslation:
         self._mode, self._unchanged_start = TRANSLATING, None
         self._steps = exchange.make_answer_steps("", ledger, is_repaired=True)
         self._writer = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
-        self._checker = StreamChecker()
-        self._fold = None if self._fold is None else Fold()
+        self._checker = ev.StreamChecker()
+        self._fold = None if self._fold is None else ev.Fold()
         for event in start.sent_events:
             self._checker.check_event(event)
             if self._fold is not None:
@@ -321,13 +307,13 @@ class StreamTranslation:
         self._continue_run(last_delta)
         return out
 
-    def _translate_event(self, event: Event) -> bytes:
+    def _translate_event(self, event: ev.Event) -> bytes:
         kind = type(event)
         self._run = None
         fault = self._checker.check_event(event)
         if fault is not None:
-            event = ResponseFailed(fault)
-        if type(event) is ResponseFailed and (self._exchange.is_cross_protocol or event.failure.origin is None):
+            event = ev.ResponseFailed(fault)
+        if type(event) is ev.ResponseFailed and (self._exchange.is_cross_protocol or event.failure.origin is None):
             event = replace(event, failure=self.describe_failure(event.failure))
         self._observe_event(event)
         if self._fold is not None:
@@ -335,17 +321,17 @@ class StreamTranslation:
         steps = self._steps
         if steps is None or fault is not None:
             out = self._write_events([event])
-            return out if out or kind is not ResponseEnd else self._write_missing_end(event)
+            return out if out or kind is not ev.ResponseEnd else self._write_missing_end(event)
         out = self._write_events(EVENT_STEPS[kind](steps, event))
-        if kind is ResponseEnd:
+        if kind is ev.ResponseEnd:
             return out or self._write_missing_end(event)
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
-        elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self.rounds is None:
+        elif isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)) and self.failure is None and self.rounds is None:
             self._run = TextRun(event)
         return out
 
-    def _write_missing_end(self, event: Event) -> bytes:
+    def _write_missing_end(self, event: ev.Event) -> bytes:
         """The last frame, where a provider of the client's protocol has left it out."""
         is_missing = not self._exchange.is_cross_protocol and event.frame is not None and event.frame.silent
         return self._exchange.client.http.stream_end if is_missing else b""
@@ -385,29 +371,29 @@ class StreamTranslation:
         run.write = (lambda _: b"") if target < 0 else self._writer.delta_writer(type(delta), target)
         return run.write
 
-    def _write_events(self, events: list[Event]) -> bytes:
+    def _write_events(self, events: list[ev.Event]) -> bytes:
         if self.rounds is not None and not self._first_seal:
             self._first_seal = next(filter(None, map(signature_memory.seal_of_event, events)), "")
         return b"".join(map(self._writer.write, events))
 
-    def _observe_event(self, event: Event) -> None:
-        if isinstance(event, (ResponseStart, UsageUpdate)):
+    def _observe_event(self, event: ev.Event) -> None:
+        if isinstance(event, (ev.ResponseStart, ev.UsageUpdate)):
             self.usage = event.usage
-        elif isinstance(event, ResponseFailed):
+        elif isinstance(event, ev.ResponseFailed):
             self.failure = event.failure
-        elif not isinstance(event, OpaqueEvent):  # an event that only one protocol knows is not content
+        elif not isinstance(event, ev.OpaqueEvent):  # an event that only one protocol knows is not content
             self.has_content = True
-            self.ended = isinstance(event, ResponseEnd)
-            if isinstance(event, ChoiceEnd):
+            self.ended = isinstance(event, ev.ResponseEnd)
+            if isinstance(event, ev.ChoiceEnd):
                 self.finishes += (event.finish.kind,)
-            elif isinstance(event, (TextDelta, ArgumentsDelta)):
+            elif isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)):
                 text = event.text
                 self.text_length += len(text) if text.isascii() else measure_text(text)
-            elif isinstance(event, PartStart) and isinstance(event.part, Call):
+            elif isinstance(event, ev.PartStart) and isinstance(event.part, Call):
                 self.called_tools += (event.part.name,)
 
 
-def may_pass(event: OpaqueEvent) -> bool:
+def may_pass(event: ev.OpaqueEvent) -> bool:
     """May a client of the provider's protocol get this event? Only Chat has `[DONE]`, where it is the end. Proxies add
     it to other protocols, where OpenAI's SDKs stop reading, and Google's fail. Empty data is of no use either."""
     return event.kind != "[DONE]" and (event.frame is None or not event.frame.silent)

@@ -13,21 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core import ids
 from toolwire.core.codec import Constraints
-from toolwire.core.events import (
-    ChoiceEnd,
-    Event,
-    Fold,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -118,9 +106,9 @@ class Rounds(Struct, eq=False):
     _reasoning_indexes: set[int] = set()
     _hidden_indexes: set[int] = set()
     _call_ids: set[str] = set()
-    _inserted_events: list[Event] = []
-    _fold: Fold = field(default_factory=Fold)
-    _held_events: dict[int, list[Event]] = {}
+    _inserted_events: list[ev.Event] = []
+    _fold: ev.Fold = field(default_factory=ev.Fold)
+    _held_events: dict[int, list[ev.Event]] = {}
     _has_client_call: bool = False
     _earlier_usage: Usage | None = None
     _index_offset: int = 0
@@ -137,22 +125,22 @@ class Rounds(Struct, eq=False):
         choices = self._fold.response.choices
         return choices[0].parts if choices else ()
 
-    def join_events(self, events: list[Event]) -> list[Event]:
+    def join_events(self, events: list[ev.Event]) -> list[ev.Event]:
         out, self._inserted_events = self._inserted_events, []
         for event in events:
             kind = type(event)
             if self.interceptor is not None and event.frame is not None:
                 event = replace(event, frame=None)  # parts are left out and renumbered
-            if kind is ResponseStart:
+            if kind is ev.ResponseStart:
                 self._fold.add_event(event)
                 if not self._has_started:
                     out.append(event)
                 self._has_started = True
-            elif kind is ResponseFailed:
+            elif kind is ev.ResponseFailed:
                 self.needs_next_round = False
                 out.append(event)
-            elif kind is ChoiceEnd or kind is ResponseEnd:
-                if kind is ChoiceEnd:
+            elif kind is ev.ChoiceEnd or kind is ev.ResponseEnd:
+                if kind is ev.ChoiceEnd:
                     paused = self.provider_pauses and event.finish.kind == PAUSE  # type: ignore[union-attr]
                     self.needs_next_round = paused or (bool(self.intercepted) and not self._has_client_call)
                 if not self.needs_next_round:
@@ -162,16 +150,16 @@ class Rounds(Struct, eq=False):
                 out += self._hold_or_pass(self._renumber_event(event))
         return out if self.keep_seals else [stripped for event in out for stripped in self._strip_seals(event)]
 
-    def _renumber_event(self, event: Event) -> Event:
+    def _renumber_event(self, event: ev.Event) -> ev.Event:
         """The event as part of the joined answer: its index continues, and its usage includes earlier rounds."""
-        if type(event) is UsageUpdate:
+        if type(event) is ev.UsageUpdate:
             self._fold.add_event(event)
             usage = add_usage(self._earlier_usage, event.usage)
-            return event if self._earlier_usage is None or usage is None else UsageUpdate(usage)
+            return event if self._earlier_usage is None or usage is None else ev.UsageUpdate(usage)
         index: int | None = getattr(event, "index", None)
         if index is None:
             return event
-        if type(event) is PartStart:
+        if type(event) is ev.PartStart:
             self._next_index = max(self._next_index, self._index_offset + index + 1)
             call = event.part
             if self.interceptor is not None and isinstance(call, Call):
@@ -186,10 +174,10 @@ class Rounds(Struct, eq=False):
         self._fold.add_event(event)
         return event
 
-    def _strip_seals(self, event: Event) -> list[Event]:
+    def _strip_seals(self, event: ev.Event) -> list[ev.Event]:
         """An event without seals, and without ids that refer to sealed parts."""
         index: int | None = getattr(event, "index", None)
-        if type(event) is PartStart:
+        if type(event) is ev.PartStart:
             part = event.part
             if isinstance(part, Reasoning) and not part.hidden:
                 self._reasoning_indexes.add(event.index)
@@ -200,19 +188,19 @@ class Rounds(Struct, eq=False):
             if isinstance(part, Call):
                 return [replace(event, part=replace_fields(part, seal=None, item_id=""))]
             return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
-        if type(event) is SealDelta or index in self._hidden_indexes:
+        if type(event) is ev.SealDelta or index in self._hidden_indexes:
             return []
-        if type(event) is PartEnd and event.index in self._reasoning_indexes and self.placeholder_seal is not None:
-            return [SealDelta(event.index, self.placeholder_seal), event]
+        if type(event) is ev.PartEnd and event.index in self._reasoning_indexes and self.placeholder_seal is not None:
+            return [ev.SealDelta(event.index, self.placeholder_seal), event]
         return [event]
 
-    def _hold_or_pass(self, event: Event) -> list[Event]:
+    def _hold_or_pass(self, event: ev.Event) -> list[ev.Event]:
         """Hold back the events of a call that may be intercepted."""
         index: int | None = getattr(event, "index", None)
         held = self._held_events.get(index) if index is not None else None
         if held is not None and index is not None:
             held.append(event)
-            if type(event) is not PartEnd:
+            if type(event) is not ev.PartEnd:
                 return []
             call, interceptor = self._fold.current_part(index), self.interceptor
             refusal = interceptor.decide(call) if interceptor is not None and isinstance(call, Call) else None
@@ -222,7 +210,7 @@ class Rounds(Struct, eq=False):
                 return held
             self.intercepted.append(InterceptedCall(call, refusal))
             return []
-        if type(event) is PartStart and isinstance(event.part, Call):
+        if type(event) is ev.PartStart and isinstance(event.part, Call):
             if self.interceptor is not None and self.interceptor.may_intercept(event.part.name):
                 self._held_events[event.index] = [event]
                 return []
@@ -239,7 +227,7 @@ class Rounds(Struct, eq=False):
         self._index_offset = self._next_index
         if results:
             self.finished_rounds.append(Round(self.parts, tuple(results)))
-            self._fold, self.intercepted, self._has_client_call = Fold(), [], False
+            self._fold, self.intercepted, self._has_client_call = ev.Fold(), [], False
         self._fold.usage = None
 
     def _insert_shown_calls(self, results: Sequence[Result]) -> None:
@@ -259,12 +247,12 @@ class Rounds(Struct, eq=False):
     def _insert_part(self, part: Part, text: str = "") -> None:
         index = self._next_index
         self._next_index += 1
-        self._inserted_events.append(PartStart(index, part))
+        self._inserted_events.append(ev.PartStart(index, part))
         if text:
-            self._inserted_events.append(TextDelta(index, text))
+            self._inserted_events.append(ev.TextDelta(index, text))
         if isinstance(part, Reasoning) and self.keep_seals and self.placeholder_seal is not None:
-            self._inserted_events.append(SealDelta(index, self.placeholder_seal))
-        self._inserted_events.append(PartEnd(index))
+            self._inserted_events.append(ev.SealDelta(index, self.placeholder_seal))
+        self._inserted_events.append(ev.PartEnd(index))
 
     @property
     def removed_tool(self) -> str:

@@ -8,25 +8,11 @@ on where the frames end.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
-from toolwire.core.events import (
-    ArgumentsDelta,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    TextDelta,
-    UsageUpdate,
-)
+from toolwire.core import events as ev
 from toolwire.core.ir import Text
 
-Delta: TypeAlias = TextDelta | ArgumentsDelta
 _MAX_OPAQUE: Final = 1000
 """Events that only one protocol knows, and that the writer is told. The first ones matter: in Chat they announce the
 choices, one by one."""
@@ -37,20 +23,20 @@ class UnchangedStart:
 
     def __init__(self) -> None:
         self._is_at_frame_start = True
-        self._waiting_frames: list[Event | bytes] = []
+        self._waiting_frames: list[ev.Event | bytes] = []
         """Events with their frames, and frames that were recognised by their bytes."""
-        self._received: list[Event] = []
+        self._received: list[ev.Event] = []
         """The events of the waiting frames as they came."""
-        self._repaired: list[Event] = []
+        self._repaired: list[ev.Event] = []
         """The same events, repaired."""
         self._held_size = 0
         """How much less the repaired events say."""
         self._has_parts = False
         """Do the waiting frames say something of a part?"""
         self._is_over = False
-        self._sent_events: list[Event] = []
+        self._sent_events: list[ev.Event] = []
         self._opaque_left = _MAX_OPAQUE
-        self._last_delta: Delta = TextDelta(-1, "")
+        self._last_delta: ev.Delta = ev.TextDelta(-1, "")
         self._last_texts: list[str] = []
         """The texts of the last part that were sent after `_sent_events`."""
 
@@ -59,17 +45,18 @@ class UnchangedStart:
         was_at_frame_start, self._is_at_frame_start = self._is_at_frame_start, piece.endswith(b"\n\n")
         return was_at_frame_start and self._is_at_frame_start
 
-    def add_events(self, received: list[Event], repaired: list[Event], frame: bytes = b"") -> None:
+    def add_events(self, received: list[ev.Event], repaired: list[ev.Event], frame: bytes = b"") -> None:
         """More events, and their frame, if they have none themselves."""
         self._waiting_frames += [frame] if frame else received
         self._received += received
         self._repaired += repaired
         self._held_size += sum(map(_event_size, received)) - sum(map(_event_size, repaired))
         for event in received:
-            self._is_over = self._is_over or isinstance(event, (ResponseEnd, ResponseFailed))
-            self._has_parts = self._has_parts or not isinstance(event, (ResponseStart, UsageUpdate, OpaqueEvent))
+            self._is_over = self._is_over or isinstance(event, (ev.ResponseEnd, ev.ResponseFailed))
+            is_beside = isinstance(event, (ev.ResponseStart, ev.UsageUpdate, ev.OpaqueEvent))
+            self._has_parts = self._has_parts or not is_beside
 
-    def send_text(self, delta: Delta, text: str) -> bool:
+    def send_text(self, delta: ev.Delta, text: str) -> bool:
         """A text of the same part as a delta, which the repair has not changed, can be sent. False if it must wait."""
         if self._waiting_frames:
             return False
@@ -84,14 +71,14 @@ class UnchangedStart:
         """Do the repaired events say something else about their parts?"""
         return not (self._is_waiting or self._is_over) and _outline(self._received) != _outline(self._repaired)
 
-    def take_frames(self) -> list[Event | bytes]:
+    def take_frames(self) -> list[ev.Event | bytes]:
         """The frames that can be sent: all, unless the repair holds something back. At the end it does not. Frames that
         only announce a part (the role in Chat, an output item in Responses) wait for it: it may become another one."""
         if self._is_waiting:
             return []
         self._end_texts()
         for event in self._repaired:
-            is_opaque = type(event) is OpaqueEvent
+            is_opaque = type(event) is ev.OpaqueEvent
             if not is_opaque or self._opaque_left:
                 self._sent_events.append(event)
                 self._opaque_left -= is_opaque
@@ -104,13 +91,13 @@ class UnchangedStart:
         return not self._is_over and (self._held_size != 0 or not self._has_parts)
 
     @property
-    def sent_events(self) -> list[Event]:
+    def sent_events(self) -> list[ev.Event]:
         """What the client has been told."""
         self._end_texts()
         return self._sent_events
 
     @property
-    def unsent_events(self) -> list[Event]:
+    def unsent_events(self) -> list[ev.Event]:
         """The repaired events that the client has not been told."""
         return self._repaired
 
@@ -120,23 +107,23 @@ class UnchangedStart:
             self._last_texts = []
 
 
-def _event_size(event: Event) -> int:
-    if isinstance(event, (TextDelta, ArgumentsDelta)):
+def _event_size(event: ev.Event) -> int:
+    if isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)):
         return len(event.text)
-    if isinstance(event, (UsageUpdate, OpaqueEvent)):
+    if isinstance(event, (ev.UsageUpdate, ev.OpaqueEvent)):
         return 0
-    return 1 + len(event.part.text) if isinstance(event, PartStart) and isinstance(event.part, Text) else 1
+    return 1 + len(event.part.text) if isinstance(event, ev.PartStart) and isinstance(event.part, Text) else 1
 
 
-def _outline(events: list[Event]) -> dict[tuple[type, int], str]:
+def _outline(events: list[ev.Event]) -> dict[tuple[type, int], str]:
     """What events say of each part: a repair may let a seal or a count overtake the text that it holds back."""
     outline: dict[tuple[type, int], list[str]] = {}
     for event in events:
-        if isinstance(event, (TextDelta, ArgumentsDelta)):
+        if isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)):
             if event.text:
                 outline.setdefault((type(event), event.index), []).append(event.text)
-        elif isinstance(event, (PartStart, PartEnd, SealDelta, CitationDelta)):
+        elif isinstance(event, (ev.PartStart, ev.PartEnd, ev.SealDelta, ev.CitationDelta)):
             outline.setdefault((type(event), event.index), []).append("once")
-            if isinstance(event, PartStart) and isinstance(event.part, Text) and event.part.text:
-                outline.setdefault((TextDelta, event.index), []).append(event.part.text)
+            if isinstance(event, ev.PartStart) and isinstance(event.part, Text) and event.part.text:
+                outline.setdefault((ev.TextDelta, event.index), []).append(event.part.text)
     return {key: "".join(texts) for key, texts in outline.items()}

@@ -11,23 +11,8 @@ from typing import Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -102,7 +87,7 @@ _EVENT_KEYS = key_set("type index delta content_block message usage")
 _MESSAGE_DELTA_KEYS = key_set("stop_reason stop_sequence stop_details")
 
 _EVENT_PATH: Path = (None, "event")
-_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 
 
 class StreamReader:
@@ -111,7 +96,7 @@ class StreamReader:
         self.replaced_halves: list[Path] = []
         self.is_frame_changed = False
         self._reading = ResponseReadContext(NAME)
-        self._events: list[Event] = []
+        self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
         """The frame that is being read."""
         self._event_line: str | None = None
@@ -131,7 +116,7 @@ class StreamReader:
         self._usage_sent = False
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ev.Event]:
         self._template, self._events = None, []
         if self._ended and self._finish is None:
             return self._events
@@ -152,7 +137,7 @@ class StreamReader:
             self._add_repeat(text)
         return text
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[ev.Event]:
         self._events = []
         for frame in self._splitter.close():
             self._read_frame(frame)
@@ -162,13 +147,13 @@ class StreamReader:
                 self._end_response()
             else:
                 self._ended = True
-                self._events.append(ResponseFailed(truncated_stream_failure(), _SILENT_FRAME))
+                self._events.append(ev.ResponseFailed(truncated_stream_failure(), _SILENT_FRAME))
         return self._events
 
     def _fail_stream(self, problem: str, code: str = "invalid_stream") -> None:
         self._ended, self._finish = True, None
         failure = Failure("upstream", f"the provider's stream cannot be read: {problem}", 502, code)
-        self._events.append(ResponseFailed(failure, _SILENT_FRAME))
+        self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
 
     # --- frames ---
 
@@ -191,7 +176,7 @@ class StreamReader:
                 self._fail_stream(f"{json_pointer((path, 'type'))} is not a string")
             return
         # SDKs know an event by its event line: a client gets the one that belongs to the type.
-        self._frame, self._event_line = SourceFrame(NAME, kind, node), raw.event
+        self._frame, self._event_line = ev.SourceFrame(NAME, kind, node), raw.event
         read = None if self._ended else _EVENT_READERS.get(kind)
         before = len(self._events)
         if read is not None:
@@ -202,15 +187,15 @@ class StreamReader:
             self._collect_unknown_fields()
         if len(self._events) == before:
             is_ignorable = read is not None or kind == "ping"
-            self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
+            self._events.append(ev.OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
         elif raw.event == kind:
             self._make_template(raw, node, self._events[-1])
 
     def _read_non_object(self, raw: Frame, path: Path, error: Malformed) -> None:
         if raw.data.strip() == b"[DONE]":
             # Not part of this protocol, but some proxies send it, and Anthropic clients ignore it.
-            frame = SourceFrame(NAME, raw.event, None)
-            self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, frame))
+            frame = ev.SourceFrame(NAME, raw.event, None)
+            self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, frame))
         elif not self._ended:
             self._fail_stream(str(error))
 
@@ -220,9 +205,9 @@ class StreamReader:
                 self._unknown_fields.setdefault((field.path[1] if field.path else None, field.key), field)
             self._reading.unknown_fields.clear()
 
-    def _make_template(self, raw: Frame, node: Object, event: Event) -> None:
+    def _make_template(self, raw: Frame, node: Object, event: ev.Event) -> None:
         """Recognise frames that repeat this delta with another text, if the frame says nothing else."""
-        if not isinstance(event, (TextDelta, ArgumentsDelta)) or self._failed_templates >= MAX_FAILED_TEMPLATES:
+        if not isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)) or self._failed_templates >= MAX_FAILED_TEMPLATES:
             return
         delta: Json = node.get("delta")
         if len(node) == 3 and "type" in node and type(node.get("index")) is int and len(delta) == 2:
@@ -246,7 +231,7 @@ class StreamReader:
         id, model = message.get("id"), message.get("model")
         self._started = True
         self._events.append(
-            ResponseStart(
+            ev.ResponseStart(
                 id if isinstance(id, str) else "",
                 model if isinstance(model, str) else "",
                 None,
@@ -260,7 +245,7 @@ class StreamReader:
         """Start an answer without a message_start."""
         if not self._started:
             self._started = True
-            self._events.append(ResponseStart(frame=self._frame))
+            self._events.append(ev.ResponseStart(frame=self._frame))
 
     def _read_message_delta(self, node: Object, path: Path) -> None:
         self._start_response()
@@ -273,13 +258,13 @@ class StreamReader:
         usage = get_object(node, "usage", path)
         if usage:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
-            self._events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), self._frame))
+            self._events.append(ev.UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), self._frame))
             self._usage_sent = True
 
     def _read_message_stop(self, node: Object, path: Path) -> None:
         if not self._block_count and self._finish is None:
             self._ended = True
-            self._events.append(ResponseFailed(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME))
+            self._events.append(ev.ResponseFailed(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME))
             return
         self._start_response()
         self._end_response()
@@ -289,12 +274,12 @@ class StreamReader:
             self._end_block(block)
         self._blocks.clear()
         self._finish = self._finish or Finish("calls" if self._has_calls else "stop")
-        self._events.append(ChoiceEnd(self._finish, frame=self._frame))
+        self._events.append(ev.ChoiceEnd(self._finish, frame=self._frame))
         if self._usage and not self._usage_sent:
-            self._events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), self._frame))
+            self._events.append(ev.UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), self._frame))
         self._ended = True
         self._collect_unknown_fields()
-        self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
+        self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
 
     def _read_error(self, node: Object, path: Path) -> None:
         self._ended, self._finish = True, None
@@ -302,7 +287,7 @@ class StreamReader:
         # SDKs take an error for one only in this shape; in another it is of no use to a client.
         if not (self._event_line == node.get("type") == "error" and isinstance(node.get("error"), dict)):
             failure, frame = replace(failure, origin=None), _SILENT_FRAME
-        self._events.append(ResponseFailed(failure, frame))
+        self._events.append(ev.ResponseFailed(failure, frame))
 
     # --- blocks ---
 
@@ -328,7 +313,7 @@ class StreamReader:
         if block.delta_kind != "no" and part.origin is not None:
             # Its JSON is not the whole block.
             part = replace(part, origin=replace(part.origin, intact=False))
-        self._events.append(PartStart(block.index, part, 0, self._frame))
+        self._events.append(ev.PartStart(block.index, part, 0, self._frame))
 
     def _find_block(self, node: Object) -> _OpenBlock | None:
         number = node.get("index")
@@ -351,7 +336,7 @@ class StreamReader:
         kind = require_text(delta, "type", at)
         row = _DELTA_TYPES.get(kind)
         if row is None:
-            self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), False, self._frame))
+            self._events.append(ev.OpaqueEvent(kind, Origin(NAME, path, node), False, self._frame))
             return
         grows, key = row
         if len(delta) > 2:
@@ -361,15 +346,15 @@ class StreamReader:
         elif key == "citation":
             here = (at, key)
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
-            self._events.append(CitationDelta(block.index, citation, self._frame))
+            self._events.append(ev.CitationDelta(block.index, citation, self._frame))
         elif text := require_text(delta, key, at):
             if key == "signature":
-                self._events.append(SealDelta(block.index, Seal(NAME, text), self._frame))
+                self._events.append(ev.SealDelta(block.index, Seal(NAME, text), self._frame))
             elif key == "partial_json":
                 block.pieces.append(text)
-                self._events.append(ArgumentsDelta(block.index, text, self._frame))
+                self._events.append(ev.ArgumentsDelta(block.index, text, self._frame))
             else:
-                self._events.append(TextDelta(block.index, text, self._frame))
+                self._events.append(ev.TextDelta(block.index, text, self._frame))
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
         block = self._find_block(node)
@@ -384,14 +369,14 @@ class StreamReader:
             if block.pieces:
                 block.wire["input"] = decode_object_or_none("".join(block.pieces))
             origin = Origin(NAME, source_path(block.part), block.wire)
-            self._events.append(PartStart(block.index, Opaque(block.wire["type"], origin), 0, self._frame))
+            self._events.append(ev.PartStart(block.index, Opaque(block.wire["type"], origin), 0, self._frame))
         elif block.delta_kind == "call":
             text = "".join(block.pieces)
             if not text or text.isspace():
-                self._events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", self._frame))
+                self._events.append(ev.ArgumentsDelta(block.index, block.initial_arguments or "{}", self._frame))
             else:
                 cut = not is_object_text(text)
-        self._events.append(PartEnd(block.index, cut, self._frame))
+        self._events.append(ev.PartEnd(block.index, cut, self._frame))
 
 
 def _number_text(number: Json) -> str:

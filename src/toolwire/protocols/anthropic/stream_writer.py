@@ -10,25 +10,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core import tokens
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import (
     Call,
     Citation,
@@ -59,8 +44,6 @@ from toolwire.protocols.anthropic.response import (
     write_finish,
     write_usage,
 )
-
-PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
 
 _EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": "", "citations": []}
 _EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
@@ -111,18 +94,18 @@ def _stale_origin(part: Part) -> Origin | None:
     return replace(part.origin, intact=False) if part.origin is not None else None
 
 
-def _has_output(open_part: _OpenPart, event: PartEvent) -> bool:
+def _has_output(open_part: _OpenPart, event: ev.PartEvent) -> bool:
     """Does this event write something now?"""
     part = open_part.part
-    if isinstance(event, PartEnd):
+    if isinstance(event, ev.PartEnd):
         return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or open_part.seal is not None)
-    if isinstance(event, PartStart):
+    if isinstance(event, ev.PartStart):
         if isinstance(part, (Text, Refusal, Reasoning, ProviderResult)):
             return bool(part.text)
         return isinstance(part, (Call, ProviderCall))
-    if isinstance(event, TextDelta):
+    if isinstance(event, ev.TextDelta):
         return bool(event.text) and not isinstance(part, ProviderResult)
-    return isinstance(event, ArgumentsDelta) or (isinstance(event, CitationDelta) and isinstance(part, Text))
+    return isinstance(event, ev.ArgumentsDelta) or (isinstance(event, ev.CitationDelta) and isinstance(part, Text))
 
 
 _STRUCTURE_EVENTS = frozenset(
@@ -138,7 +121,7 @@ class StreamWriter(EventWriter):
         self._open_parts: dict[int, _OpenPart] = {}
         self._open_index: int | None = None
         """The part whose block is open."""
-        self._waiting: OrderedDict[int, list[PartEvent]] = OrderedDict()
+        self._waiting: OrderedDict[int, list[ev.PartEvent]] = OrderedDict()
         self._is_releasing = False
         self._block_count = 0
         self._message_id = ""
@@ -147,12 +130,12 @@ class StreamWriter(EventWriter):
         self._finish: Finish | None = None
         self._usage: Usage | None = None
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
         if open_part is None or index != self._open_index:
             return None
         # Where the writer needs the texts of the deltas, or must look at each of them, they are written as events.
-        if kind is ArgumentsDelta:
+        if kind is ev.ArgumentsDelta:
             is_collected = open_part.is_blank or open_part.is_custom_call
         else:
             is_collected = isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
@@ -160,41 +143,41 @@ class StreamWriter(EventWriter):
 
     # --- frames of an Anthropic provider are written as they came ---
 
-    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         self._track_event(event)
         if frame is self._last_frame:
             return b""
         self._last_frame = frame
         if frame.silent:
             # The provider sent no frame, but the client must get the failure.
-            return self.write_failure(event) if isinstance(event, ResponseFailed) else b""
+            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) else b""
         if frame.json is None:
             return write_data_frame(b"[DONE]")
         data = encode(frame.json)
         return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
 
-    def _track_event(self, event: Event) -> None:
+    def _track_event(self, event: ev.Event) -> None:
         """Keep indices and open_part for events that follow without a frame."""
-        if isinstance(event, PartStart):
+        if isinstance(event, ev.PartStart):
             open_part = self._open_parts[event.index] = _OpenPart(event.part)
             open_part.take_block(self._block_count)
             self._block_count += 1
             open_part.is_blank = False
             self._open_index = event.index
-        elif isinstance(event, PartEnd):
+        elif isinstance(event, ev.PartEnd):
             self._open_parts.pop(event.index, None)
             if self._open_index == event.index:
                 self._open_index = None
-        elif isinstance(event, UsageUpdate):
+        elif isinstance(event, ev.UsageUpdate):
             self._usage = event.usage
-        elif isinstance(event, ChoiceEnd):
+        elif isinstance(event, ev.ChoiceEnd):
             self._finish = event.finish
-        elif isinstance(event, (ResponseEnd, ResponseFailed)):
+        elif isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
             self._ended = True
 
     # --- the message ---
 
-    def write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ev.ResponseStart) -> bytes:
         context = self._context
         usage = event.usage
         if usage is None or not usage.input:
@@ -215,16 +198,16 @@ class StreamWriter(EventWriter):
         }
         return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
 
-    def write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: ev.UsageUpdate) -> bytes:
         self._usage = event.usage
         return b""
 
-    def write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         if event.choice == 0:
             self._finish = event.finish
         return b""
 
-    def write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True
         out = self._write_block_stop() if self._open_index is not None else b""
         if self._waiting:
@@ -237,11 +220,11 @@ class StreamWriter(EventWriter):
         delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish | {"container": None})
         return out + delta + b',"usage":' + encode(usage) + _MESSAGE_STOP
 
-    def write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         self._ended = True
         return write_event_frame("error", encode(write_error(event.failure).body))
 
-    def write_opaque_event(self, event: OpaqueEvent) -> bytes:
+    def write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
         wire = event.origin.wire
         if is_own(event.origin) and isinstance(wire, dict) and wire.get("type") not in _STRUCTURE_EVENTS:
             return write_event_frame(event.kind, encode(wire)) if event.kind else write_data_frame(encode(wire))
@@ -249,9 +232,9 @@ class StreamWriter(EventWriter):
 
     # --- parts ---
 
-    def _write_part(self, event: PartEvent) -> bytes:
+    def _write_part(self, event: ev.PartEvent) -> bytes:
         index, kind = event.index, type(event)
-        if isinstance(event, PartStart):
+        if isinstance(event, ev.PartStart):
             if event.choice != 0:
                 what = f"answer {event.choice} was left out"
                 self._ledger.note("no-counterpart", None, what, "there is one answer only")
@@ -272,7 +255,7 @@ class StreamWriter(EventWriter):
             # Text and thinking can continue in another block; a call cannot.
             out = self._write_block_stop()
         out += _PART_EVENT_WRITERS[kind](self, open_part, event)
-        if kind is PartEnd:
+        if kind is ev.PartEnd:
             self._open_parts.pop(index, None)
             if self._waiting and self._open_index is None and not self._is_releasing:
                 out += self._release_waiting(False)
@@ -330,7 +313,7 @@ class StreamWriter(EventWriter):
         event = {"type": "content_block_delta", "index": open_part.block_number, "delta": delta}
         return out + write_event_frame("content_block_delta", encode(event))
 
-    def _write_part_start(self, open_part: _OpenPart, event: PartStart) -> bytes:
+    def _write_part_start(self, open_part: _OpenPart, event: ev.PartStart) -> bytes:
         part = event.part
         if isinstance(part, (Call, ProviderCall)):
             return self._write_call_start(open_part, event.index, part)
@@ -346,9 +329,9 @@ class StreamWriter(EventWriter):
         if isinstance(part, (Text, Refusal)):
             self._ledger.note_logprobs(part.logprobs)
         is_shown = bool(part.text) and not (isinstance(part, Reasoning) and part.hidden)
-        out = self._write_text(open_part, TextDelta(event.index, part.text)) if is_shown else b""
+        out = self._write_text(open_part, ev.TextDelta(event.index, part.text)) if is_shown else b""
         for citation in part.citations if isinstance(part, Text) else ():
-            out += self._write_citation(open_part, CitationDelta(event.index, citation))
+            out += self._write_citation(open_part, ev.CitationDelta(event.index, citation))
         return out
 
     def _write_call_start(self, open_part: _OpenPart, index: int, part: Call | ProviderCall) -> bytes:
@@ -366,9 +349,9 @@ class StreamWriter(EventWriter):
             return b""
         block["input"] = {}
         out = self._write_block_start(index, open_part, block)
-        return out + self._write_arguments(open_part, ArgumentsDelta(index, part.arguments))
+        return out + self._write_arguments(open_part, ev.ArgumentsDelta(index, part.arguments))
 
-    def _write_text(self, open_part: _OpenPart, event: TextDelta) -> bytes:
+    def _write_text(self, open_part: _OpenPart, event: ev.TextDelta) -> bytes:
         if event.logprobs:
             self._ledger.note_logprobs(event.logprobs)
         if isinstance(open_part.part, ProviderResult) or not event.text:
@@ -383,7 +366,7 @@ class StreamWriter(EventWriter):
             open_part.pieces.append(event.text)
         return out + open_part.write_delta(event.text)
 
-    def _write_arguments(self, open_part: _OpenPart, event: ArgumentsDelta) -> bytes:
+    def _write_arguments(self, open_part: _OpenPart, event: ev.ArgumentsDelta) -> bytes:
         if open_part.is_custom_call:
             open_part.pieces.append(event.text)
             return b""
@@ -391,13 +374,13 @@ class StreamWriter(EventWriter):
             open_part.is_blank = False
         return open_part.write_delta(event.text) if event.text else b""
 
-    def _write_seal(self, open_part: _OpenPart, event: SealDelta) -> bytes:
+    def _write_seal(self, open_part: _OpenPart, event: ev.SealDelta) -> bytes:
         open_part.seal = event.seal
         if not isinstance(open_part.part, Reasoning):
             self._ledger.note("seal-dropped", source_path(open_part.part), "a signature was removed")
         return b""
 
-    def _write_citation(self, open_part: _OpenPart, event: CitationDelta) -> bytes:
+    def _write_citation(self, open_part: _OpenPart, event: ev.CitationDelta) -> bytes:
         if not isinstance(open_part.part, Text):
             open_part.citations.append(event.citation)
             return b""
@@ -407,7 +390,7 @@ class StreamWriter(EventWriter):
         delta = {"type": "citations_delta", "citation": wire}
         return b"" if wire is None else self._write_block_delta(event.index, open_part, delta)
 
-    def _write_part_end(self, open_part: _OpenPart, event: PartEnd) -> bytes:
+    def _write_part_end(self, open_part: _OpenPart, event: ev.PartEnd) -> bytes:
         part = open_part.part
         out = b""
         if isinstance(part, (Call, ProviderCall)):
@@ -451,10 +434,10 @@ class StreamWriter(EventWriter):
 
 
 _PART_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
-    PartStart: StreamWriter._write_part_start,
-    TextDelta: StreamWriter._write_text,
-    ArgumentsDelta: StreamWriter._write_arguments,
-    SealDelta: StreamWriter._write_seal,
-    CitationDelta: StreamWriter._write_citation,
-    PartEnd: StreamWriter._write_part_end,
+    ev.PartStart: StreamWriter._write_part_start,
+    ev.TextDelta: StreamWriter._write_text,
+    ev.ArgumentsDelta: StreamWriter._write_arguments,
+    ev.SealDelta: StreamWriter._write_seal,
+    ev.CitationDelta: StreamWriter._write_citation,
+    ev.PartEnd: StreamWriter._write_part_end,
 }

@@ -13,24 +13,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core.errors import truncated_stream_failure
-from toolwire.core.events import (
-    MAX_CHOICES,
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Finish, Logprobs, Origin, Part, Reasoning, Text, Usage
 from toolwire.core.json_values import (
     MAX_BYTES,
@@ -75,7 +59,7 @@ from toolwire.protocols.gemini.response import (
     read_usage,
 )
 
-_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 _EVENT_PATH: Path = (None, "event")
 
 
@@ -109,7 +93,7 @@ class StreamReader:
         self.is_frame_changed = False
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
-        self._events: list[Event] = []
+        self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
         """The frame that is being read."""
         self._frame_count = 0
@@ -128,7 +112,7 @@ class StreamReader:
 
     # --- bytes ---
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ev.Event]:
         self._template, self._events = None, []
         if self._ended or not data:
             return self._events
@@ -158,7 +142,7 @@ class StreamReader:
             self._splitter.forget_recent()
         return text
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[ev.Event]:
         self._events = []
         if not self._ended:
             self._read_frames(self._splitter.close(), at_end=True)
@@ -178,8 +162,8 @@ class StreamReader:
                 json = decode(raw.data, path, replaced=self.replaced_halves)
             except Malformed as error:
                 if raw.data.strip() == b"[DONE]":
-                    frame = SourceFrame(NAME, raw.event, None)
-                    self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
+                    frame = ev.SourceFrame(NAME, raw.event, None)
+                    self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
                     continue
                 # A partial frame at the end of input means that the stream was cut, not that it was wrong.
                 if at_end:
@@ -187,24 +171,24 @@ class StreamReader:
                 else:
                     self._fail_stream(unreadable_stream(error), None)
                 break
-            self._frame = SourceFrame(NAME, raw.event, json)
+            self._frame = ev.SourceFrame(NAME, raw.event, json)
             before = len(self._events)
             try:
                 self._read_chunk(expect_object(json, path), path)
             except Malformed as error:
                 self._fail_stream(unreadable_stream(error), None)
             if len(self._events) == before:
-                self._events.append(OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
+                self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
             if self._ended:
                 break
 
-    def _fail_stream(self, failure: Failure, frame: SourceFrame | None) -> None:
+    def _fail_stream(self, failure: Failure, frame: ev.SourceFrame | None) -> None:
         self._ended, self._open_text = True, None
         if self._usage is not None and self._started:
             # The failure matters more than usage that cannot be read.
             with suppress(Malformed):
-                self._events.append(UsageUpdate(_read_usage(self._usage, self._reading), frame))
-        self._events.append(ResponseFailed(failure, frame))
+                self._events.append(ev.UsageUpdate(_read_usage(self._usage, self._reading), frame))
+        self._events.append(ev.ResponseFailed(failure, frame))
 
     # --- chunks ---
 
@@ -228,7 +212,7 @@ class StreamReader:
             created = read_create_time(chunk.get("createTime"), self._reading, path)
             counts = None if self._usage is None else _read_usage(self._usage, PartReadContext())
             origin = Origin(NAME, path, {}, EMPTY_MAPPING, False)
-            self._events.append(ResponseStart(id, model, created, counts, origin, self._frame))
+            self._events.append(ev.ResponseStart(id, model, created, counts, origin, self._frame))
         candidates = get_list(chunk, "candidates", path)
         for number, item in enumerate(candidates or ()):
             here = ((path, "candidates"), number)
@@ -256,7 +240,7 @@ class StreamReader:
     def _read_candidate(self, raw: Object, path: Path, number: int) -> None:
         node = self._read_node(raw, path, names.CANDIDATE_KEYS)
         index = get_int(node, "index", path)
-        if index is not None and not 0 <= index < MAX_CHOICES:
+        if index is not None and not 0 <= index < ev.MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
         candidate = self._find_candidate(number if index is None else index)
         content = get_object(node, "content", path)
@@ -296,7 +280,7 @@ class StreamReader:
         events = self._events
         for number in range(len(events) - 1, before - 1, -1):
             event = events[number]
-            if isinstance(event, TextDelta) and event.index == candidate.text_index:
+            if isinstance(event, ev.TextDelta) and event.index == candidate.text_index:
                 events[number] = replace(event, logprobs=logprobs)
                 return True
         channel = candidate.open_text
@@ -304,7 +288,7 @@ class StreamReader:
             channel = self._start_text(candidate, False, {}, path)
         if channel is None or channel.is_thought:
             return False
-        events.append(TextDelta(channel.index, "", self._frame, logprobs))
+        events.append(ev.TextDelta(channel.index, "", self._frame, logprobs))
         return True
 
     # --- parts ---
@@ -339,7 +323,7 @@ class StreamReader:
             channel = self._start_text(candidate, thought, node, path)
         self._open_text = channel
         channel.pieces.append(text)
-        self._events.append(TextDelta(channel.index, text, self._frame))
+        self._events.append(ev.TextDelta(channel.index, text, self._frame))
 
     def _start_text(self, candidate: _OpenCandidate, thought: bool, node: Object, path: Path) -> _OpenText:
         self._end_text(candidate)
@@ -349,12 +333,12 @@ class StreamReader:
         part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
         if not thought:
             candidate.text_index = channel.index
-        self._events.append(PartStart(channel.index, part, candidate.index, self._frame))
+        self._events.append(ev.PartStart(channel.index, part, candidate.index, self._frame))
         return channel
 
     def _end_text(self, candidate: _OpenCandidate) -> None:
         if candidate.open_text is not None:
-            self._events.append(PartEnd(candidate.open_text.index, frame=self._frame))
+            self._events.append(ev.PartEnd(candidate.open_text.index, frame=self._frame))
             candidate.open_text = self._open_text = None
 
     def _add_whole_part(self, candidate: _OpenCandidate, part: Part) -> None:
@@ -363,19 +347,19 @@ class StreamReader:
             return
         self._end_text(candidate)
         index, self._part_count = self._part_count, self._part_count + 1
-        start, deltas = part, list[Event]()
+        start, deltas = part, list[ev.Event]()
         if isinstance(part, Text):
             candidate.text_index = index
         if isinstance(part, Call):
             start = replace(part, arguments="", seal=None)
-            deltas += [ArgumentsDelta(index, part.arguments, self._frame)] if part.arguments else []
+            deltas += [ev.ArgumentsDelta(index, part.arguments, self._frame)] if part.arguments else []
         elif isinstance(part, (Text, Reasoning)):
             start = replace(part, text="", seal=None)
-            deltas += [TextDelta(index, part.text, self._frame)] if part.text else []
+            deltas += [ev.TextDelta(index, part.text, self._frame)] if part.text else []
         if isinstance(part, (Call, Text, Reasoning)) and part.seal is not None:
-            deltas.append(SealDelta(index, part.seal, self._frame))
-        start_event = PartStart(index, start, candidate.index, self._frame)
-        self._events += [start_event, *deltas, PartEnd(index, frame=self._frame)]
+            deltas.append(ev.SealDelta(index, part.seal, self._frame))
+        start_event = ev.PartStart(index, start, candidate.index, self._frame)
+        self._events += [start_event, *deltas, ev.PartEnd(index, frame=self._frame)]
 
     def _read_call_fragment(self, candidate: _OpenCandidate, call: Object, node: Object, path: Path) -> None:
         """One piece of a call whose arguments are streamed by JSON path."""
@@ -390,7 +374,7 @@ class StreamReader:
             candidate.open_call = OpenCall(id, name, read_seal(node, path), path, node, index=index)
             self._part_count += 1
             started = Call(id, name, origin=Origin(NAME, path, node, EMPTY_MAPPING, False))
-            self._events.append(PartStart(index, started, candidate.index, self._frame))
+            self._events.append(ev.PartStart(index, started, candidate.index, self._frame))
         elif candidate.open_call is None:
             raise Malformed(path, "a piece of a call came, but no call is open")
         candidate.open_call.add(call, path)
@@ -402,10 +386,10 @@ class StreamReader:
         if call is None:
             return
         if text := call.json_text():
-            self._events.append(ArgumentsDelta(call.index, text, self._frame))
+            self._events.append(ev.ArgumentsDelta(call.index, text, self._frame))
         if call.seal is not None:
-            self._events.append(SealDelta(call.index, call.seal, self._frame))
-        self._events.append(PartEnd(call.index, incomplete, self._frame))
+            self._events.append(ev.SealDelta(call.index, call.seal, self._frame))
+        self._events.append(ev.PartEnd(call.index, incomplete, self._frame))
 
     # --- the end of input ---
 
@@ -416,13 +400,13 @@ class StreamReader:
                 assert candidate.finish is not None
                 self._end_call(candidate, candidate.finish.kind != "stop")
                 self._add_grounding(candidate)
-                self._events.append(ChoiceEnd(candidate.finish, candidate.index, _SILENT_FRAME))
+                self._events.append(ev.ChoiceEnd(candidate.finish, candidate.index, _SILENT_FRAME))
             if self._usage is not None:
-                self._events.append(UsageUpdate(_read_usage(self._usage, self._reading), _SILENT_FRAME))
+                self._events.append(ev.UsageUpdate(_read_usage(self._usage, self._reading), _SILENT_FRAME))
         except Malformed as error:
-            self._events.append(ResponseFailed(unreadable_stream(error), _SILENT_FRAME))
+            self._events.append(ev.ResponseFailed(unreadable_stream(error), _SILENT_FRAME))
             return
-        self._events.append(ResponseEnd(tuple(self._reading.unknown_fields), _SILENT_FRAME))
+        self._events.append(ev.ResponseEnd(tuple(self._reading.unknown_fields), _SILENT_FRAME))
 
     def _add_grounding(self, candidate: _OpenCandidate) -> None:
         """Add citations to the text that is still open: they need the text they belong to."""
@@ -432,7 +416,7 @@ class StreamReader:
             texts = ["".join(channel.pieces)] if channel is not None and not channel.is_thought else []
             provider_parts, citations = read_grounding(metadata, texts, path, self._reading)
             if channel is not None:
-                self._events += [CitationDelta(channel.index, found, _SILENT_FRAME) for _, found in citations]
+                self._events += [ev.CitationDelta(channel.index, found, _SILENT_FRAME) for _, found in citations]
         self._end_text(candidate)
         for part in provider_parts:
             self._add_whole_part(candidate, part)
@@ -444,7 +428,7 @@ class StreamReader:
             self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
         else:
             path = (_EVENT_PATH, self._frame_count)
-            self._fail_stream(read_error(bare, 0, {}, path), SourceFrame(NAME, None, bare))
+            self._fail_stream(read_error(bare, 0, {}, path), ev.SourceFrame(NAME, None, bare))
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:

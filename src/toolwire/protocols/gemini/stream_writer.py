@@ -13,23 +13,9 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import (
     Call,
     Citation,
@@ -92,7 +78,7 @@ class StreamWriter(EventWriter):
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
         super().__init__(ledger, context)
         self._writing = PartWriteContext(ledger, Family(), in_response=True)
-        self._response_start = ResponseStart()
+        self._response_start = ev.ResponseStart()
         self._tails: dict[int, bytes] = {}
         self._open_parts: dict[int, _OpenPart] = {}
         self._candidates: defaultdict[int, _OpenCandidate] = defaultdict(_OpenCandidate)
@@ -100,15 +86,15 @@ class StreamWriter(EventWriter):
         self._end_sent = False
         """Did a frame of the provider hold the end?"""
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         return partial(self._write_delta, self._open_parts[index])
 
     # --- frames of our own protocol ---
 
-    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a Gemini provider as it came, once. We write the end only if no frame held it."""
         self._track_event(event)
-        if isinstance(event, (ResponseEnd, ResponseFailed)):
+        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
             if frame.silent and not self._end_sent:
                 return self._methods[type(event)](self, event)
             self._ended = True
@@ -119,18 +105,18 @@ class StreamWriter(EventWriter):
         self._end_sent = self._end_sent or _has_end(frame.json)
         return _write_frame(frame.json)
 
-    def _track_event(self, event: Event) -> bytes:
+    def _track_event(self, event: ev.Event) -> bytes:
         """Remember what later chunks need; nothing is written."""
-        if isinstance(event, ResponseStart):
+        if isinstance(event, ev.ResponseStart):
             self._response_start = event
-        elif isinstance(event, UsageUpdate):
+        elif isinstance(event, ev.UsageUpdate):
             self._usage = event.usage
-        elif isinstance(event, ChoiceEnd):
+        elif isinstance(event, ev.ChoiceEnd):
             self._candidates[event.choice].finish = event.finish
-        elif isinstance(event, PartStart):
+        elif isinstance(event, ev.PartStart):
             # Its deltas may come without their frames, where a step changed them.
             self._open_parts[event.index] = _OpenPart(event.part, event.choice)
-        elif isinstance(event, PartEnd):
+        elif isinstance(event, ev.PartEnd):
             self._open_parts.pop(event.index, None)
         return b""
 
@@ -138,7 +124,7 @@ class StreamWriter(EventWriter):
 
     # --- parts ---
 
-    def write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: ev.PartStart) -> bytes:
         part = event.part
         open_part = self._open_parts[event.index] = _OpenPart(part, event.choice)
         if isinstance(part, Refusal):
@@ -150,10 +136,10 @@ class StreamWriter(EventWriter):
             open_part.held_back.append(self._write_text_chunk(open_part, part.text, logprobs))
         return b""
 
-    def write_arguments(self, event: ArgumentsDelta) -> bytes:
+    def write_arguments(self, event: ev.ArgumentsDelta) -> bytes:
         return self._write_delta(self._open_parts[event.index], event.text)
 
-    def write_text(self, event: TextDelta) -> bytes:
+    def write_text(self, event: ev.TextDelta) -> bytes:
         return self._write_delta(self._open_parts[event.index], event.text, event.logprobs)
 
     def _write_delta(self, open_part: _OpenPart, text: str, logprobs: Logprobs = ()) -> bytes:
@@ -180,11 +166,11 @@ class StreamWriter(EventWriter):
             tail = _CONTENT_END + b',"logprobsResult":' + written + tail.removeprefix(_CONTENT_END)
         return _DELTA_HEAD + encoded + thought + tail
 
-    def write_seal(self, event: SealDelta) -> bytes:
+    def write_seal(self, event: ev.SealDelta) -> bytes:
         self._open_parts[event.index].seal = event.seal
         return b""
 
-    def write_citation(self, event: CitationDelta) -> bytes:
+    def write_citation(self, event: ev.CitationDelta) -> bytes:
         self._open_parts[event.index].citations.append(event.citation)
         return b""
 
@@ -197,7 +183,7 @@ class StreamWriter(EventWriter):
             tail = self._tails[choice] = b'%b,"index":%d%b%b\n\n' % (_CONTENT_END, choice, joint, heading)
         return tail
 
-    def write_part_end(self, event: PartEnd) -> bytes:
+    def write_part_end(self, event: ev.PartEnd) -> bytes:
         open_part = self._open_parts.pop(event.index)
         candidate = self._candidates[open_part.choice]
         open_part.is_ended = True
@@ -252,7 +238,7 @@ class StreamWriter(EventWriter):
 
     # --- the end ---
 
-    def write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True
         candidates: list[Object] = []
         for choice, state in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
@@ -272,7 +258,7 @@ class StreamWriter(EventWriter):
         start = self._response_start
         return write_head(start.id, start.model, start.created, self._context)
 
-    def write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         self._ended = True
         return _write_frame(write_error_body(event.failure))
 

@@ -90,7 +90,7 @@ class StreamWriter(EventWriter):
         self._choices: dict[int, _OpenChoice] = {}
         self._open_parts: dict[int, _OpenPart] = {}
 
-    def delta_writer(self, kind: type[ev.TextDelta | ev.ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts[index]
         if not open_part.delta_prefix or (kind is ev.ArgumentsDelta and not open_part.has_arguments):
             return None

@@ -34,7 +34,8 @@ from toolwire.core.json_values import (
 from toolwire.core.logprobs import LogprobsReadContext, read_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_responses.names import CONTENT_KIND_PREFIX, NAME, intact_wire, is_own
+from toolwire.protocols.openai_responses import names
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
 Side: TypeAlias = Literal["input", "output"]
 
@@ -81,7 +82,7 @@ def read_part(value: Json, path: Path, reading: ReadContext) -> Part:
     kind = get_text(node, "type", path) or "input_text"
     reader = PART_READERS.get(kind)
     if reader is None:
-        return Opaque(CONTENT_KIND_PREFIX + kind, Origin(NAME, path, node))
+        return Opaque(names.CONTENT_KIND_PREFIX + kind, Origin(NAME, path, node))
     return reader(node, path, reading)
 
 

@@ -39,6 +39,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.core.provider_tools import search_queries
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     image_url,
     read_content,
@@ -46,16 +47,7 @@ from toolwire.protocols.openai_responses.content import (
     read_item_origin,
     write_part,
 )
-from toolwire.protocols.openai_responses.names import (
-    NAME,
-    PROVIDER_ITEM_BY_TOOL,
-    PROVIDER_ITEMS,
-    SHAPE_BY_CALL_TYPE,
-    SHAPE_BY_KIND,
-    CallShape,
-    is_own,
-    is_own_seal,
-)
+from toolwire.protocols.openai_responses.names import NAME, is_own, is_own_seal
 from toolwire.protocols.openai_responses.tools import read_tools, write_tools
 
 RAW_ARGUMENTS_KEY = "_raw"
@@ -78,7 +70,7 @@ def is_run_by_provider(node: Object) -> bool:
     return False
 
 
-def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Call:
+def read_call(node: Object, path: Path, shape: names.CallShape, reading: ReadContext) -> Call:
     id, name, arguments = node.get("call_id"), node.get("name"), node.get("arguments")
     # Most calls look like this, and an agent's history has hundreds of them.
     if len(node) == 4 and shape.kind == "function" and type(id) is type(name) is type(arguments) is str:
@@ -99,7 +91,7 @@ def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) 
     )
 
 
-def _read_arguments(node: Object, path: Path, shape: CallShape) -> str:
+def _read_arguments(node: Object, path: Path, shape: names.CallShape) -> str:
     value = node.get(shape.payload_key)
     if isinstance(value, str):
         return value
@@ -124,7 +116,7 @@ def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Ob
     """A call's item. Without `id` and `status` (in a request) both are there only where the type demands them."""
     if not id and call.is_plain and not call.item_id and not is_own(call.origin):
         return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-    shape = SHAPE_BY_KIND.get(call.kind, SHAPE_BY_KIND["function"])
+    shape = names.SHAPE_BY_KIND.get(call.kind, names.SHAPE_BY_KIND["function"])
     id = id or valid_item_id(call.item_id, shape.id_prefix, call.origin, shape.item_type)
     if not id and shape.needs_id:
         id = derive_id(shape.id_prefix, call.id, call.name)
@@ -137,7 +129,7 @@ def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Ob
     return restore_original_keys(out, call.origin, NAME)
 
 
-def write_call_item(call: Call, shape: CallShape, id: str, status: str) -> Object:
+def write_call_item(call: Call, shape: names.CallShape, id: str, status: str) -> Object:
     """The item of a call, without its arguments."""
     out: Object = {"type": shape.item_type}
     if id:
@@ -162,7 +154,7 @@ def note_call_losses(call: Call, seal: Seal | None, ledger: Ledger) -> None:
         ledger.note("cache-dropped", source_path(call), f"the cache breakpoint of the call {call.name!r} was left out")
 
 
-def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) -> None:
+def _write_arguments(out: Object, call: Call, shape: names.CallShape, ledger: Ledger) -> None:
     text = call.arguments
     if shape.event:
         blank = not text or text.isspace()
@@ -184,7 +176,7 @@ def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) 
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Result:
+def read_result(node: Object, path: Path, shape: names.CallShape, reading: ReadContext) -> Result:
     id, output = node.get("call_id"), node.get("output")
     # Most results look like this.
     if len(node) == 3 and shape.kind == "function" and type(id) is type(output) is str and output:
@@ -225,7 +217,7 @@ def write_result(result: Result, ledger: Ledger) -> Object:
         text = content[0]
         if isinstance(text, Text) and text.cache is None:
             return {"type": "function_call_output", "call_id": result.id, "output": text.text}
-    shape = SHAPE_BY_KIND.get(result.kind, SHAPE_BY_KIND["function"])
+    shape = names.SHAPE_BY_KIND.get(result.kind, names.SHAPE_BY_KIND["function"])
     out: Object = {"type": shape.output_type, "id" if shape.kind == "local_shell" else "call_id": result.id}
     if shape.kind == "search":
         out |= {"execution": "client", "status": "completed", "tools": _write_found_tools(result, ledger)}
@@ -257,9 +249,9 @@ def _write_result_part(part: Part, ledger: Ledger) -> Object | None:
             ledger.note("tool-mapped", source_path(part), f"a reference to the tool {name!r} became text")
             return {"type": "input_text", "text": name}
         case ToolsAdded(tools):
-            names = ", ".join(getattr(tool, "name", "") or getattr(tool, "kind", "") for tool in tools)
+            listed = ", ".join(getattr(tool, "name", "") or getattr(tool, "kind", "") for tool in tools)
             ledger.note("tool-mapped", source_path(part), "tools found by a search became text")
-            return {"type": "input_text", "text": names}
+            return {"type": "input_text", "text": listed}
     return write_part(part, "input", ledger)
 
 
@@ -345,7 +337,7 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
 
 def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """A ProviderCall, and a ProviderResult if the item has results."""
-    tool, id = PROVIDER_ITEMS[node["type"]][0], get_text(node, "id", path) or ""
+    tool, id = names.PROVIDER_ITEMS[node["type"]][0], get_text(node, "id", path) or ""
     arguments: Object = {}
     sources: tuple[Citation, ...] = ()
     text, known = "", frozenset({"type", "id", "status"})
@@ -403,7 +395,7 @@ def write_provider_item(
         what = f"the arguments of {call.tool!r} are not an object and were wrapped"
         ledger.note("arguments-wrapped", source_path(call), what)
         arguments = {RAW_ARGUMENTS_KEY: call.arguments}
-    out: Object = {"type": PROVIDER_ITEM_BY_TOOL[call.tool][0], "id": id, "status": status}
+    out: Object = {"type": names.PROVIDER_ITEM_BY_TOOL[call.tool][0], "id": id, "status": status}
     found = ProviderResult(call.id, call.tool) if result is None else result
     if call.tool == "code_execution":
         out |= {"code": arguments.get("code"), "container_id": ""}
@@ -454,12 +446,12 @@ def _write_search(call: ProviderCall, arguments: Object, found: ProviderResult, 
 def read_model_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """The parts of an item that is not a message: one, or two for a provider's tool with its results."""
     kind = get_text(node, "type", path) or "item"
-    shape = SHAPE_BY_CALL_TYPE.get(kind)
+    shape = names.SHAPE_BY_CALL_TYPE.get(kind)
     if shape is not None and not is_run_by_provider(node):
         return (read_call(node, path, shape, reading),)
     if kind == "reasoning":
         return (read_reasoning(node, path, reading),)
-    if kind in PROVIDER_ITEMS:
+    if kind in names.PROVIDER_ITEMS:
         return read_provider_item(node, path, reading)
     if kind == "image_generation_call" and isinstance(node.get("result"), str):
         known = frozenset({"type", "id", "status", "result", "output_format"})

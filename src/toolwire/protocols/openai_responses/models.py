@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from toolwire.core.codec import Quirk
 from toolwire.core.tokens import EFFORTS, OPENAI_MAX_TOOLS, openai_efforts
-from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
+from toolwire.protocols.openai_responses import names
 
 
 class Family(Struct, frozen=True):
@@ -40,7 +40,7 @@ _OTHER_VENDORS = re.compile(
 def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
     """Other vendors' models are served with this protocol too, mostly without OpenAI's tools. OpenAI's web search also
     fetches pages."""
-    return (tool in PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
+    return (tool in names.PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
 
 
 QUIRKS: Mapping[str, Quirk] = {

@@ -46,6 +46,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
 from toolwire.core.tool_choice import fit_tool_choice
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     read_agent_message,
     read_content,
@@ -64,20 +65,7 @@ from toolwire.protocols.openai_responses.items import (
     write_reasoning,
     write_result,
 )
-from toolwire.protocols.openai_responses.names import (
-    CLIENT_ITEM_TYPES,
-    NAME,
-    PROVIDER_ITEM_BY_TOOL,
-    REQUEST_KEYS,
-    ROLES,
-    SHAPE_BY_CALL_TYPE,
-    SHAPE_BY_KIND,
-    SHAPE_BY_OUTPUT_TYPE,
-    TURN_SOURCES,
-    intact_wire,
-    is_own,
-    is_own_seal,
-)
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own, is_own_seal
 from toolwire.protocols.openai_responses.response import (
     is_message_part,
     is_whole_message,
@@ -151,7 +139,7 @@ def read_request(body: Object) -> Request:
     turns, refers = read_input(body.get("input"), (None, "input"), reading)
     choice = read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading)
     stream = get_bool(body, "stream", None) if "stream" in body else None
-    if not turns and body.get("input") is None and not system and not any(map(body.get, TURN_SOURCES)):
+    if not turns and body.get("input") is None and not system and not any(map(body.get, names.TURN_SOURCES)):
         raise Malformed(None, "`input` is missing")
     return Request(
         model,
@@ -170,9 +158,9 @@ def read_request(body: Object) -> Request:
 
 def _request_origin(body: Object, understood_keys: frozenset[str], reading: ReadContext) -> Origin:
     """The request's origin. Keys that the settings have read (`include`, `user`) are kept but not noted as unknown."""
-    if REQUEST_KEYS.issuperset(body):
+    if names.REQUEST_KEYS.issuperset(body):
         return Origin(NAME, None, body)
-    extra = {key: value for key, value in body.items() if key not in REQUEST_KEYS}
+    extra = {key: value for key, value in body.items() if key not in names.REQUEST_KEYS}
     for key, value in extra.items():
         if key not in understood_keys and is_nonempty(value):
             reading.note_unknown_field(None, key)
@@ -205,27 +193,27 @@ def read_turn(value: Json, path: Path, reading: ReadContext, provider_run_ids: l
     reader = _TURN_READERS.get(kind)
     if reader is not None:
         return reader(node, path, reading)
-    shape = SHAPE_BY_OUTPUT_TYPE.get(kind)
+    shape = names.SHAPE_BY_OUTPUT_TYPE.get(kind)
     if shape is not None and not is_run_by_provider(node) and node.get("call_id") not in provider_run_ids:
         return _read_result_turn(node, path, reading)
     if kind == FOUND_TOOLS_TYPE and isinstance(node.get("tools"), list) and node["tools"]:
         return _read_found_tools(node, path, reading)
     if kind == "compaction" and node.get("encrypted_content"):
         return _read_compaction(node, path, reading)
-    if shape is not None or kind in CLIENT_ITEM_TYPES:
+    if shape is not None or kind in names.CLIENT_ITEM_TYPES:
         opaque = Opaque(kind, Origin(NAME, path, node))
-        return Turn("user" if kind in CLIENT_ITEM_TYPES else "assistant", (opaque,), origin=opaque.origin)
+        return Turn("user" if kind in names.CLIENT_ITEM_TYPES else "assistant", (opaque,), origin=opaque.origin)
     parts = read_model_item(node, path, reading)
     return Turn("assistant", parts, "", "", parts[0].origin)
 
 
 def _read_call_turn(node: Object, path: Path, reading: ReadContext) -> Turn:
-    call = read_call(node, path, SHAPE_BY_CALL_TYPE[node["type"]], reading)
+    call = read_call(node, path, names.SHAPE_BY_CALL_TYPE[node["type"]], reading)
     return Turn("assistant", (call,), "", "", call.origin)
 
 
 def _read_result_turn(node: Object, path: Path, reading: ReadContext) -> Turn:
-    result = read_result(node, path, SHAPE_BY_OUTPUT_TYPE[node["type"]], reading)
+    result = read_result(node, path, names.SHAPE_BY_OUTPUT_TYPE[node["type"]], reading)
     return Turn("tool", (result,), "", "", result.origin)
 
 
@@ -237,20 +225,20 @@ def _read_compaction(node: Object, path: Path, reading: ReadContext) -> Turn:
 
 def _read_message(node: Object, path: Path, reading: ReadContext) -> Turn:
     word = get_text(node, "role", path)
-    role = ROLES.get(word or "")
+    role = names.ROLES.get(word or "")
     if role is None:
-        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(ROLES)}")
+        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(names.ROLES)}")
     parts = read_content(node.get("content"), (path, "content"), reading)
     phase = get_text(node, "phase", path) or "" if "phase" in node else ""
     return Turn(role, parts, "", phase, read_item_origin(reading, node, path, MESSAGE_KEYS))
 
 
 def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
-    role, added = ROLES.get(str(node.get("role")), "developer"), read_tools_added(node, path, reading)
+    role, added = names.ROLES.get(str(node.get("role")), "developer"), read_tools_added(node, path, reading)
     return Turn(role, (added,), origin=read_item_origin(reading, node, path, frozenset({"type", "role", "tools"})))
 
 
-FOUND_TOOLS_TYPE = SHAPE_BY_KIND["search"].output_type
+FOUND_TOOLS_TYPE = names.SHAPE_BY_KIND["search"].output_type
 FOUND_TOOLS_KEYS = frozenset({"type", "tools"})
 
 
@@ -463,8 +451,8 @@ def _write_compaction(part: Summary, items: list[Object], ledger: Ledger) -> Non
 def _write_provider_call(
     call: ProviderCall, result: ProviderResult | None, items: list[Object], ledger: Ledger
 ) -> None:
-    if call.tool in PROVIDER_ITEM_BY_TOOL:
-        prefix = PROVIDER_ITEM_BY_TOOL[call.tool][1]
+    if call.tool in names.PROVIDER_ITEM_BY_TOOL:
+        prefix = names.PROVIDER_ITEM_BY_TOOL[call.tool][1]
         given = call.id if call.id.startswith(prefix) else derive_id(prefix, call.id, call.arguments)
         if given != call.id:
             for part in (call, result) if result else (call,):

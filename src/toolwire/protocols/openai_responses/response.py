@@ -51,6 +51,7 @@ from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.core.provider_tools import carry_call_id
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import (
@@ -60,28 +61,9 @@ from toolwire.protocols.openai_responses.items import (
     write_provider_item,
     write_reasoning,
 )
-from toolwire.protocols.openai_responses.names import (
-    COMPLETED_STATUSES,
-    CONTENT_KIND_PREFIX,
-    ECHOED_KEYS,
-    EXACT_FINISH_KINDS,
-    FINISH_STATUSES,
-    INCLUDE_ENCRYPTED_REASONING,
-    INCOMPLETE_FINISH_KINDS,
-    INCOMPLETE_REASONS,
-    NAME,
-    PROVIDER_ITEM_BY_TOOL,
-    RESPONSE_DEFAULTS,
-    RESPONSE_KEYS,
-    RESPONSE_MESSAGE_KEYS,
-    SHAPE_BY_CALL_TYPE,
-    SHAPE_BY_KIND,
-    UNFINISHED_STATUSES,
-    intact_wire,
-    is_own,
-)
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
-MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
+MESSAGE_ITEM_KEYS = names.RESPONSE_MESSAGE_KEYS | {"id", "status"}
 USAGE_KEYS = frozenset("input_tokens input_tokens_details output_tokens output_tokens_details total_tokens".split())
 
 
@@ -106,7 +88,7 @@ def read_response(body: Object) -> Response:
         choices,
         read_usage(body, None, reading),
         failure,
-        reading.read_origin(body, None, RESPONSE_KEYS),
+        reading.read_origin(body, None, names.RESPONSE_KEYS),
         tuple(reading.unknown_fields),
     )
     if failure is None and not any(map(says_something, parts)) and not is_ended(body):
@@ -123,7 +105,7 @@ def note_service_tier(body: Object, path: Path, reading: ReadContext) -> None:
 def is_ended(body: Object) -> bool:
     """False for an answer that is not yet made. OpenAI gives one only to a request for a background response, and says
     so in it."""
-    return body.get("status") not in UNFINISHED_STATUSES or body.get("background") is True
+    return body.get("status") not in names.UNFINISHED_STATUSES or body.get("background") is True
 
 
 def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
@@ -131,7 +113,7 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
     item without a type is a message, as in a stream."""
     if (node.get("type") or "message") != "message":
         return read_model_item(node, path, reading)
-    origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
+    origin = read_item_origin(reading, node, path, names.RESPONSE_MESSAGE_KEYS, "id")
     parts: list[Part] = []
     for value, at in items_with_paths(get_list(node, "content", path) or [], (path, "content")):
         logprobs: Logprobs = ()
@@ -152,11 +134,11 @@ def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
     if status == "incomplete":
         details = get_object(body, "incomplete_details", path) or {}
         reason = get_text(details, "reason", (path, "incomplete_details")) or ""
-        if reason in INCOMPLETE_REASONS:
-            return Finish(INCOMPLETE_REASONS[reason], reason)
+        if reason in names.INCOMPLETE_REASONS:
+            return Finish(names.INCOMPLETE_REASONS[reason], reason)
         # For other protocols the answer is cut, whatever the reason: it must not look like the end of a turn.
         return Finish("length", reason or status, detail=reason)
-    if status in UNFINISHED_STATUSES:
+    if status in names.UNFINISHED_STATUSES:
         return Finish("other", status)
     return Finish("calls" if has_calls else "stop", status)
 
@@ -166,7 +148,7 @@ def read_failure(body: Object, path: Path) -> Failure | None:
     if status == "cancelled":
         return Failure("cancelled", "the answer was cancelled", 499, "cancelled", origin=Origin(NAME, path, body))
     error = body.get("error")
-    if status != "failed" and not (error and status not in COMPLETED_STATUSES):
+    if status != "failed" and not (error and status not in names.COMPLETED_STATUSES):
         return None
     body = error if isinstance(error, dict) else {"message": str(error or "the answer failed")}
     return read_error_body(body, 0, (path, "error"))
@@ -216,7 +198,7 @@ _decode_peek, _decode_items = partial_decoder(_ResponsePeek), partial_decoder(li
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
-    if found is None or found.error is not None or found.status != FINISH_STATUSES["stop"][0]:
+    if found is None or found.error is not None or found.status != names.FINISH_STATUSES["stop"][0]:
         return None
     has_calls = data.find(b'"call_id"') >= 0 or data.find(b'"web_search_call"') >= 0
     items = _decode_items(found.output) if has_calls else None
@@ -228,7 +210,7 @@ def peek_response(data: bytes) -> ResponsePeek | None:
 def _find_called_tools(items: list[Object]) -> Iterator[str]:
     for item in items:
         kind = item.get("type")
-        shape = SHAPE_BY_CALL_TYPE.get(kind) if isinstance(kind, str) else None
+        shape = names.SHAPE_BY_CALL_TYPE.get(kind) if isinstance(kind, str) else None
         if shape is not None and not is_run_by_provider(item):
             yield shape.name or str(item.get("name") or "")
 
@@ -256,7 +238,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 def new_response(id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool = False) -> Object:
     """An answer in progress with every key that clients insist on. `is_own_id`: the id is one of OpenAI's."""
-    out = {**RESPONSE_DEFAULTS, "output": [], "tools": []}
+    out = {**names.RESPONSE_DEFAULTS, "output": [], "tools": []}
     write_start_fields(out, id, model, created, context, is_own_id)
     return out
 
@@ -268,7 +250,7 @@ def write_start_fields(
     request = context.request
     origin = None if request is None else request.origin
     if is_own(origin):
-        for key in filter(ECHOED_KEYS.__contains__, origin.wire):
+        for key in filter(names.ECHOED_KEYS.__contains__, origin.wire):
             if (value := origin.wire[key]) is not None:
                 out[key] = value
         if tools := out.get("tools"):
@@ -299,7 +281,7 @@ def write_end_fields(
     out["status"] = status
     if status == "completed":
         out["completed_at"] = max(context.now, out.get("created_at") or 0)
-    elif status in UNFINISHED_STATUSES:
+    elif status in names.UNFINISHED_STATUSES:
         out["background"] = True
     elif status == "incomplete":
         out["incomplete_details"] = {"reason": reason}
@@ -313,17 +295,18 @@ def write_end_fields(
 
 def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
-    if finish is not None and finish.kind == "length" and finish.detail and ledger.source == NAME:
-        return FINISH_STATUSES["length"][0], finish.detail
-    if finish is not None:
-        ledger.note_finish_detail(finish)
-        ledger.note_stop_sequence(finish)
-    if finish is None or (finish.kind == "refusal" and has_refusal):
-        return FINISH_STATUSES["stop"]
-    status, reason = FINISH_STATUSES[finish.kind]
-    if finish.kind in EXACT_FINISH_KINDS:
+    if finish is None:
+        return names.FINISH_STATUSES["stop"]
+    if finish.kind == "length" and finish.detail and ledger.source == NAME:
+        return names.FINISH_STATUSES["length"][0], finish.detail
+    ledger.note_finish_detail(finish)
+    ledger.note_stop_sequence(finish)
+    if finish.kind == "refusal" and has_refusal:
+        return names.FINISH_STATUSES["stop"]
+    status, reason = names.FINISH_STATUSES[finish.kind]
+    if finish.kind in names.EXACT_FINISH_KINDS:
         return status, reason
-    if finish.kind == "other" and finish.raw in UNFINISHED_STATUSES:
+    if finish.kind == "other" and finish.raw in names.UNFINISHED_STATUSES:
         return finish.raw, ""
     if finish.kind == "other" and ledger.source == NAME and finish.raw:
         return status, finish.raw
@@ -352,7 +335,7 @@ def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     if thinking is not None and (thinking.effort or thinking.summary):
         return thinking.effort != "none"
     include = origin.wire.get("include") if is_own(origin) else None
-    return isinstance(include, list) and INCLUDE_ENCRYPTED_REASONING in include
+    return isinstance(include, list) and names.INCLUDE_ENCRYPTED_REASONING in include
 
 
 class ItemIds(Struct, eq=False):
@@ -370,7 +353,7 @@ class ItemIds(Struct, eq=False):
 
     def assign_provider_id(self, tool: str, given: str, number: int) -> str:
         """The id of a call that the provider ran: with the provider's own id in it."""
-        prefix = PROVIDER_ITEM_BY_TOOL[tool][1]
+        prefix = names.PROVIDER_ITEM_BY_TOOL[tool][1]
         return self.assign_id(prefix, carry_call_id(given, prefix), number)
 
 
@@ -393,7 +376,7 @@ def _write_output(
         start = end
         if item is not None:
             items.append(item)
-    cut = finish is not None and finish.kind in INCOMPLETE_FINISH_KINDS
+    cut = finish is not None and finish.kind in names.INCOMPLETE_FINISH_KINDS
     if cut and parts and not is_verbatim(parts[-1].origin, NAME) and items and items[-1].get("type") == "message":
         items[-1]["status"] = "incomplete"
     return items
@@ -401,7 +384,7 @@ def _write_output(
 
 def is_message_part(part: Part) -> bool:
     kind = type(part)
-    return kind is Text or kind is Refusal or (type(part) is Opaque and part.kind.startswith(CONTENT_KIND_PREFIX))
+    return kind is Text or kind is Refusal or (type(part) is Opaque and part.kind.startswith(names.CONTENT_KIND_PREFIX))
 
 
 def shares_item(before: Part, part: Part) -> bool:
@@ -427,12 +410,12 @@ def _write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) 
         return wire
     match part:
         case Call():
-            shape = SHAPE_BY_KIND.get(part.kind, SHAPE_BY_KIND["function"])
+            shape = names.SHAPE_BY_KIND.get(part.kind, names.SHAPE_BY_KIND["function"])
             status = "incomplete" if part.incomplete else "completed"
             return write_call(part, ledger, ids.assign_id(shape.id_prefix, part.item_id, number), status)
         case Reasoning():
             return write_reasoning(part, ledger, ids.assign_id("rs_", part.id, number))
-        case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
+        case ProviderCall(tool=tool) if tool in names.PROVIDER_ITEM_BY_TOOL:
             result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
             return write_provider_item(part, result, ledger, ids.assign_provider_id(tool, part.id, number))
         case Media(kind="image") if part.data:

@@ -22,8 +22,9 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.models import family
-from toolwire.protocols.openai_responses.names import INCLUDE_ENCRYPTED_REASONING, NAME, intact_wire, is_own
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 from toolwire.protocols.openai_responses.tools import INCLUDE_SOURCES, write_provider_tool_settings
 
 COPIED_SETTINGS = {
@@ -91,9 +92,9 @@ def _read_include(body: Object, found: _Found, reading: ReadContext) -> frozense
     values = get_list(body, "include", None) or []
     if INCLUDE_LOGPROBS in values:
         found["logprobs"] = True, (None, "include")
-    if not all(value in (INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, INCLUDE_SOURCES) for value in values):
+    if not all(value in (names.INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, INCLUDE_SOURCES) for value in values):
         return frozenset()
-    if INCLUDE_ENCRYPTED_REASONING in values or INCLUDE_SOURCES in values:
+    if names.INCLUDE_ENCRYPTED_REASONING in values or INCLUDE_SOURCES in values:
         reading.note_unknown_field(None, "include", "setting-mapped")
     return frozenset({"include"})
 
@@ -142,7 +143,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     _write_text_settings(request, out, ledger)
     if ledger.source != NAME and _reasons(request):
         # Without it, thinking could not be sent back: there is nothing at OpenAI that its id would stand for.
-        out["include"] = [INCLUDE_ENCRYPTED_REASONING]
+        out["include"] = [names.INCLUDE_ENCRYPTED_REASONING]
         ledger.note("default-added", (None, "include"), "encrypted reasoning was asked for")
     if settings.logprobs and not (is_own(origin) and "include" in origin.wire):
         out["include"] = [*out.get("include", ()), INCLUDE_LOGPROBS]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from toolwire.core.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
+from toolwire.core.events import ArgumentsDelta, CitationDelta, Delta, Event, SealDelta, TextDelta
 from toolwire.core.ir import (
     Call,
     Citation,
@@ -28,6 +28,7 @@ from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
 from toolwire.core.sse import write_event_frame
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import write_citation
 from toolwire.protocols.openai_responses.items import (
     note_call_losses,
@@ -36,14 +37,7 @@ from toolwire.protocols.openai_responses.items import (
     write_provider_item,
     write_reasoning,
 )
-from toolwire.protocols.openai_responses.names import (
-    NAME,
-    PROGRESS_STEPS,
-    PROVIDER_ITEM_BY_TOOL,
-    SHAPE_BY_KIND,
-    CallShape,
-    is_own,
-)
+from toolwire.protocols.openai_responses.names import NAME, is_own
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     is_message_part,
@@ -97,7 +91,7 @@ class OpenItem(Struct, eq=False):
     pieces: list[str] = []
     template: tuple[bytes, bytes] = (b"", b"")
     """The bytes of a delta before its number, and between its number and its text."""
-    streamed_event: type[TextDelta | ArgumentsDelta] | None = None
+    streamed_event: type[Delta] | None = None
     """Deltas that are written as they come; all others go to `add_delta`."""
     whole: bytes = b""
     """The JSON of an item that is complete when it starts."""
@@ -331,18 +325,17 @@ class OpenReasoning(OpenItem):
         return out + self.write_done(item), item
 
 
-_ARGUMENTS_DELTA = {shape.kind: delta_prefix(f"{shape.event}.delta") for shape in SHAPE_BY_KIND.values() if shape.event}
+_STREAMED_SHAPES = [shape for shape in names.SHAPE_BY_KIND.values() if shape.event]
+_ARGUMENTS_DELTA = {shape.kind: delta_prefix(f"{shape.event}.delta") for shape in _STREAMED_SHAPES}
 _ARGUMENTS_DONE = {
-    shape.kind: event_template(f"{shape.event}.done", f'%b,"{shape.payload_key}":%b')
-    for shape in SHAPE_BY_KIND.values()
-    if shape.event
+    shape.kind: event_template(f"{shape.event}.done", f'%b,"{shape.payload_key}":%b') for shape in _STREAMED_SHAPES
 }
 
 
 class OpenCall(OpenItem, kw_only=True):
     """A call. Text arguments are written as they come, an object when it is complete."""
 
-    shape: CallShape
+    shape: names.CallShape
     seal: Seal | None = None
     incomplete: bool = False
     item: Object = field(default_factory=dict)
@@ -414,7 +407,7 @@ class OpenProviderCall(OpenItem):
         item = write_provider_item(replace(part, arguments=""), None, self.ledger, self.id, "in_progress")
         self.event_prefix = f"response.{item['type']}"
         out = self.write_added(encode(item))
-        for step in PROGRESS_STEPS[item["type"]]:
+        for step in names.PROGRESS_STEPS[item["type"]]:
             out += self.write_frame(event_template(f"{self.event_prefix}.{step}", "%b"), self.location)
         return out
 
@@ -446,7 +439,7 @@ class OpenProviderCall(OpenItem):
 def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: EventSequence) -> OpenItem | None:
     """The item that a part starts; None, with a loss noted, where this protocol has none for it."""
     if part.__class__ is Call:
-        shape = SHAPE_BY_KIND.get(part.kind) or SHAPE_BY_KIND["function"]
+        shape = names.SHAPE_BY_KIND.get(part.kind) or names.SHAPE_BY_KIND["function"]
         id = ids.assign_id(shape.id_prefix, part.item_id, number)
         return OpenCall(part, id, number, ledger, sequence, shape=shape)
     if is_message_part(part):
@@ -456,7 +449,7 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
     match part:
         case Reasoning():
             return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger, sequence)
-        case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
+        case ProviderCall(tool=tool) if tool in names.PROVIDER_ITEM_BY_TOOL:
             id = ids.assign_provider_id(tool, part.id, number)
             return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:

@@ -13,23 +13,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, read_retry_after, truncated_stream_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import Call, Failure, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
@@ -46,6 +31,7 @@ from toolwire.core.json_values import (
 from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import ReadContext
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     OUTPUT_PART_TYPES,
     read_citation,
@@ -55,13 +41,7 @@ from toolwire.protocols.openai_responses.content import (
 )
 from toolwire.protocols.openai_responses.errors import read_error_body
 from toolwire.protocols.openai_responses.items import SUMMARY_SEPARATOR, read_call, read_reasoning
-from toolwire.protocols.openai_responses.names import (
-    NAME,
-    REDUNDANT_EVENTS,
-    RESPONSE_KEYS,
-    RESPONSE_MESSAGE_KEYS,
-    SHAPE_BY_CALL_TYPE,
-)
+from toolwire.protocols.openai_responses.names import NAME
 from toolwire.protocols.openai_responses.response import (
     is_ended,
     note_service_tier,
@@ -81,7 +61,7 @@ EVENT_KEYS = frozenset(
 KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
 """The keys of an empty keepalive event."""
 _EVENT_PATH: Path = (None, "event")
-_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 _STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 
 
@@ -116,7 +96,7 @@ class StreamReader:
         self.replaced_halves: list[Path] = []
         self.is_frame_changed = False
         self._reading = ReadContext(NAME)
-        self._events: list[Event] = []
+        self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
         """The frame that is being read."""
         self._frame_count = 0
@@ -132,7 +112,7 @@ class StreamReader:
         self._next_part_index = 0
         self._unknown_fields: dict[str, UnknownField] = {}
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ev.Event]:
         self._events = []
         if not self._broken:
             try:
@@ -145,13 +125,13 @@ class StreamReader:
         """Repeats are not recognised: each event has another `sequence_number`."""
         return None
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[ev.Event]:
         self._events = []
         if not self._broken:
             self._read_frames(self._splitter.close())
         if not self._ended and not self._broken:
             missing = "neither response.completed nor response.incomplete nor response.failed came"
-            self._events.append(ResponseFailed(truncated_stream_failure(missing), _SILENT_FRAME))
+            self._events.append(ev.ResponseFailed(truncated_stream_failure(missing), _SILENT_FRAME))
         self._broken = True
         return self._events
 
@@ -162,14 +142,14 @@ class StreamReader:
             before = len(self._events)
             try:
                 node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
-                self._frame = SourceFrame(NAME, raw.event, node)
+                self._frame = ev.SourceFrame(NAME, raw.event, node)
                 self._read_frame(node, path)
             except Malformed as error:
                 # The failure replaces the events of the part of the frame that could be read.
                 del self._events[before:]
                 if raw.data[:6] == b"[DONE]":
-                    frame = SourceFrame(NAME, raw.event, None)
-                    self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
+                    frame = ev.SourceFrame(NAME, raw.event, None)
+                    self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
                     continue
                 self._fail_stream(str(error), "invalid_stream")
                 break
@@ -179,7 +159,7 @@ class StreamReader:
         if not self._ended:
             self._ended = True
             failure = Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code)
-            self._events.append(ResponseFailed(failure))
+            self._events.append(ev.ResponseFailed(failure))
 
     def _read_frame(self, node: Object, path: Path) -> None:
         kind = node.get("type")
@@ -196,9 +176,9 @@ class StreamReader:
             self._read_event(kind, node, path)
         if len(self._events) == before:
             is_keepalive = kind in ("keepalive", "ping") and KEEPALIVE_KEYS.issuperset(node)
-            is_ignorable = kind in REDUNDANT_EVENTS or self._ended or is_keepalive
+            is_ignorable = kind in names.REDUNDANT_EVENTS or self._ended or is_keepalive
             origin = Origin(NAME, path, self._frame.json)
-            self._events.append(OpaqueEvent(kind or "event", origin, is_ignorable, self._frame))
+            self._events.append(ev.OpaqueEvent(kind or "event", origin, is_ignorable, self._frame))
 
     def _read_event(self, kind: str, node: Object, path: Path) -> None:
         read = _EVENT_READERS.get(kind)
@@ -217,13 +197,13 @@ class StreamReader:
             return
         self._started = True
         if response is None:
-            self._events.append(ResponseStart(frame=self._frame))
+            self._events.append(ev.ResponseStart(frame=self._frame))
             return
         at = (path, "response")
         id, model = get_text(response, "id", at) or "", get_text(response, "model", at) or ""
         origin = Origin(NAME, at, response, intact=False)
         created = get_timestamp(response, "created_at", at)
-        self._events.append(ResponseStart(id, model, created, origin=origin, frame=self._frame))
+        self._events.append(ev.ResponseStart(id, model, created, origin=origin, frame=self._frame))
 
     def _read_lifecycle_event(self, node: Object, path: Path) -> None:
         self._start_response(get_object(node, "response", path), path)
@@ -241,17 +221,17 @@ class StreamReader:
             self._finish_all_items(response, at)
         usage = read_usage(response, at, self._reading)
         if usage is not None:
-            self._events.append(UsageUpdate(usage, self._frame))
+            self._events.append(ev.UsageUpdate(usage, self._frame))
         if failure is None:
             finish = read_finish(response, self._has_calls, at)
-            self._reading.read_origin(response, at, RESPONSE_KEYS)
+            self._reading.read_origin(response, at, names.RESPONSE_KEYS)
             note_service_tier(response, at, self._reading)
             for field in self._reading.unknown_fields:
                 self._unknown_fields.setdefault(f"item {field.key}", field)
-            self._events.append(ChoiceEnd(finish, 0, self._frame))
-            self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
+            self._events.append(ev.ChoiceEnd(finish, 0, self._frame))
+            self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
         else:
-            self._events.append(ResponseFailed(failure, self._frame))
+            self._events.append(ev.ResponseFailed(failure, self._frame))
         self._ended = True
 
     def _read_error(self, node: Object, path: Path) -> None:
@@ -266,7 +246,7 @@ class StreamReader:
         frame = self._frame
         if node.get("type") != "error":  # clients take an error for one by its type; without it it is of no use to them
             failure, frame = replace(failure, origin=None), _SILENT_FRAME
-        self._events.append(ResponseFailed(failure, frame))
+        self._events.append(ev.ResponseFailed(failure, frame))
 
     # --- items ---
 
@@ -303,7 +283,7 @@ class StreamReader:
                 raise Malformed(path, f"two items are added at output_index {index}")
             return
         item = self._add_item(index, given)
-        if item.type in SHAPE_BY_CALL_TYPE and item.type in _STREAMED_ITEM_TYPES and given.get("name"):
+        if item.type in names.SHAPE_BY_CALL_TYPE and item.type in _STREAMED_ITEM_TYPES and given.get("name"):
             self._start_call(item, given, (path, "item"))
 
     def _read_item_done(self, node: Object, path: Path) -> None:
@@ -347,22 +327,22 @@ class StreamReader:
             self._finish_reasoning(item, node, path)
         elif item.type in _STREAMED_ITEM_TYPES:
             part = item.parts.get(0) or self._start_call(item, node, path)
-            call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
-            self._add_delta(part, _remaining_text(part.pieces, call.arguments), ArgumentsDelta)
+            call = read_call(node, path, names.SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
+            self._add_delta(part, _remaining_text(part.pieces, call.arguments), ev.ArgumentsDelta)
             self._end_part(part, call.incomplete or cut)
         else:
             self._add_whole_parts(item, node, path)
 
     def _start_part(self, item: _StreamItem, at: int, part: Part) -> _OpenPart:
         started = item.parts[at] = _OpenPart(self._next_part_index)
-        self._events.append(PartStart(self._next_part_index, part, 0, self._frame))
+        self._events.append(ev.PartStart(self._next_part_index, part, 0, self._frame))
         self._next_part_index += 1
         return started
 
     def _end_part(self, part: _OpenPart, incomplete: bool = False) -> None:
         if part.is_open:
             part.is_open = False
-            self._events.append(PartEnd(part.index, incomplete, self._frame))
+            self._events.append(ev.PartEnd(part.index, incomplete, self._frame))
 
     def _add_whole_parts(self, item: _StreamItem, node: Object, path: Path, at: int = 0) -> None:
         """Add the parts of an item that came whole, from this content index on."""
@@ -375,7 +355,7 @@ class StreamReader:
                 arguments = part.arguments
                 part = replace(part, arguments="", origin=_loosen(part.origin))
             started = self._start_part(item, number, part)
-            self._add_delta(started, arguments, ArgumentsDelta)
+            self._add_delta(started, arguments, ev.ArgumentsDelta)
             self._end_part(started, incomplete)
 
     # --- messages ---
@@ -384,7 +364,7 @@ class StreamReader:
         part = item.parts.get(at)
         if part is not None:
             return part
-        extra = {key: value for key, value in item.node.items() if key not in RESPONSE_MESSAGE_KEYS}
+        extra = {key: value for key, value in item.node.items() if key not in names.RESPONSE_MESSAGE_KEYS}
         origin = Origin(NAME, path, item.node, extra, intact=False)
         empty = Refusal("", origin) if kind == "refusal" else Text("", origin=origin)
         return self._start_part(item, at, empty)
@@ -425,9 +405,9 @@ class StreamReader:
         elif part.is_open:
             part.pieces.append(text)
             part.logprobs_count += len(logprobs)
-            self._events.append(TextDelta(part.index, text, self._frame, logprobs))
+            self._events.append(ev.TextDelta(part.index, text, self._frame, logprobs))
 
-    def _add_delta(self, part: _OpenPart, text: str, delta: type[TextDelta | ArgumentsDelta] = TextDelta) -> None:
+    def _add_delta(self, part: _OpenPart, text: str, delta: type[ev.Delta] = ev.TextDelta) -> None:
         if text and part.is_open:
             part.pieces.append(text)
             self._events.append(delta(part.index, text, self._frame))
@@ -450,7 +430,7 @@ class StreamReader:
             return
         part.citation_count += 1
         citation = read_citation(annotation, (path, "annotation"), self._reading)
-        self._events.append(CitationDelta(part.index, citation, self._frame))
+        self._events.append(ev.CitationDelta(part.index, citation, self._frame))
 
     def _finish_text(self, item: _StreamItem, at: int, node: Object, path: Path) -> None:
         kind = str(node.get("type"))
@@ -468,11 +448,11 @@ class StreamReader:
             whole = read_part(node, path, self._reading)
             for citation in whole.citations[part.citation_count :] if isinstance(whole, Text) else ():
                 part.citation_count += 1
-                self._events.append(CitationDelta(part.index, citation, self._frame))
+                self._events.append(ev.CitationDelta(part.index, citation, self._frame))
         self._end_part(part)
 
     def _finish_message(self, item: _StreamItem, node: Object, path: Path) -> None:
-        read_item_origin(self._reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
+        read_item_origin(self._reading, node, path, names.RESPONSE_MESSAGE_KEYS, "id")
         for at, value in enumerate(get_list(node, "content", path) or []):
             where = ((path, "content"), at)
             content = expect_object(value, where)
@@ -515,18 +495,18 @@ class StreamReader:
             part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=_loosen(whole.origin)))
         self._add_delta(part, _remaining_text(part.pieces, whole.text))
         if whole.seal is not None and part.is_open:
-            self._events.append(SealDelta(part.index, whole.seal, self._frame))
+            self._events.append(ev.SealDelta(part.index, whole.seal, self._frame))
         self._end_part(part)
 
     # --- calls ---
 
     def _start_call(self, item: _StreamItem, node: Object, path: Path) -> _OpenPart:
-        call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], self._reading)
+        call = read_call(node, path, names.SHAPE_BY_CALL_TYPE[item.type], self._reading)
         self._has_calls = True
         call = replace(call, arguments="", incomplete=False, origin=_loosen(call.origin))
         part = self._start_part(item, 0, call)
         for text in item.held_back:
-            self._add_delta(part, text, ArgumentsDelta)
+            self._add_delta(part, text, ev.ArgumentsDelta)
         return part
 
     def _read_arguments_delta(self, node: Object, path: Path) -> None:
@@ -536,17 +516,17 @@ class StreamReader:
         if part is None:
             item.held_back.append(text)
         else:
-            self._add_delta(part, text, ArgumentsDelta)
+            self._add_delta(part, text, ev.ArgumentsDelta)
 
     def _read_arguments_done(self, node: Object, path: Path) -> None:
         item_type = _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]]
         item = self._find_or_add_item(node, path, item_type)
-        text = get_text(node, SHAPE_BY_CALL_TYPE[item_type].payload_key, path)
+        text = get_text(node, names.SHAPE_BY_CALL_TYPE[item_type].payload_key, path)
         part = item.parts.get(0)
         if part is None:
             item.held_back.append(_remaining_text(item.held_back, text))
         else:
-            self._add_delta(part, _remaining_text(part.pieces, text), ArgumentsDelta)
+            self._add_delta(part, _remaining_text(part.pieces, text), ev.ArgumentsDelta)
 
 
 def _loosen(origin: Origin | None) -> Origin | None:
@@ -562,7 +542,7 @@ def _remaining_text(pieces: list[str], whole: str | None) -> str:
 
 _ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = {
     f"{shape.event}.{end}": shape.item_type
-    for shape in SHAPE_BY_CALL_TYPE.values()
+    for shape in names.SHAPE_BY_CALL_TYPE.values()
     if shape.event
     for end in ("delta", "done")
 }

@@ -7,35 +7,16 @@ from itertools import count
 
 from msgspec import Raw
 
+from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import Finish, Reasoning, Refusal, Usage, source_path
 from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
+from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.errors import write_stream_error
-from toolwire.protocols.openai_responses.names import (
-    INCOMPLETE_FINISH_KINDS,
-    NAME,
-    RESPONSE_DEFAULTS,
-    UNFINISHED_STATUSES,
-    is_own,
-)
+from toolwire.protocols.openai_responses.names import NAME, is_own
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     empty_reasoning_item,
@@ -47,7 +28,6 @@ from toolwire.protocols.openai_responses.response import (
 )
 from toolwire.protocols.openai_responses.stream_items import ITEM_ADDED, ITEM_DONE, EventSequence, OpenItem, open_item
 
-_Delta = TextDelta | ArgumentsDelta | SealDelta | CitationDelta
 _LONG_KEYS = frozenset({"instructions", "tools"})
 """Encoded once, because they can be long and three events repeat them."""
 _DONE_FRAME = b"data: [DONE]\n\n"
@@ -65,24 +45,24 @@ class StreamWriter(EventWriter):
         self._items: list[Object | Raw] = []
         self._open_item: OpenItem | None = None
         self._open_part_index: int | None = None
-        self._waiting_events: OrderedDict[int, list[PartStart | _Delta | PartEnd]] = OrderedDict()
+        self._waiting_events: OrderedDict[int, list[ev.PartEvent]] = OrderedDict()
         """Parts that started while another was open: this protocol has them one after the other."""
         self._finish: Finish | None = None
         self._usage: Usage | None = None
         self._has_refusal = False
         self._needs_reasoning = needs_reasoning_item(context.request, ledger)
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         item = self._open_item
         if item is None or kind is not item.streamed_event or index != self._open_part_index:
             return None
         return item.write_delta
 
-    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a Responses provider as it came, once. What it says is kept for an end that we may write."""
-        if frame.silent and isinstance(event, ResponseFailed):
+        if frame.silent and isinstance(event, ev.ResponseFailed):
             return self.write_failure(event)
-        if isinstance(event, (ResponseEnd, ResponseFailed)):
+        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
             self._ended = True
         if frame is self._last_frame:
             return b""
@@ -95,7 +75,7 @@ class StreamWriter(EventWriter):
         number = node.get("sequence_number")
         if isinstance(number, int):
             self._sequence.numbers = count(number + 1)
-        if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
+        if isinstance(event, ev.ResponseStart) and isinstance(node.get("response"), dict):
             self._response = dict(node["response"])
         elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
             self._items.append(node["item"])
@@ -103,7 +83,7 @@ class StreamWriter(EventWriter):
 
     # --- beginning and end ---
 
-    def write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ev.ResponseStart) -> bytes:
         known: Object = {}
         write_start_fields(known, event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if event.origin is not None and is_own(event.origin):
@@ -111,31 +91,31 @@ class StreamWriter(EventWriter):
         self._item_ids = ItemIds(known["id"])
         for key in known.keys() & _LONG_KEYS:
             known[key] = Raw(encode(known[key]))
-        self._response = response = {**RESPONSE_DEFAULTS, **known}
+        self._response = response = {**names.RESPONSE_DEFAULTS, **known}
         created = self._sequence.write_event("response.created", {"response": response})
         return created + self._sequence.write_event("response.in_progress", {"response": response})
 
-    def write_response_end(self, event: ResponseEnd) -> bytes:
-        out = [b"" if self._open_part_index is None else self.write_part_end(PartEnd(self._open_part_index))]
+    def write_response_end(self, event: ev.ResponseEnd) -> bytes:
+        out = [b"" if self._open_part_index is None else self.write_part_end(ev.PartEnd(self._open_part_index))]
         out.append(self._write_item_end())
         if self._needs_reasoning:
             out.append(self._write_empty_reasoning())
         if self._response is None:
-            out.insert(0, self.write_start(ResponseStart()))
+            out.insert(0, self.write_start(ev.ResponseStart()))
         response = self._response or {}
         self._fill_response(response)
         write_end_fields(response, self._finish, self._has_refusal, self._ledger, self._context)
-        if response["status"] in UNFINISHED_STATUSES:
+        if response["status"] in names.UNFINISHED_STATUSES:
             response["incomplete_details"] = {"reason": response["status"]}
             response["status"] = "incomplete"
         self._ended = True
         out.append(self._sequence.write_event(f"response.{response['status']}", {"response": response}))
         return b"".join(out)
 
-    def write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         """Agents take only this end for a failure. A call that is still open is left out."""
         self._ended = True
-        head = self.write_start(ResponseStart()) if self._response is None else b""
+        head = self.write_start(ev.ResponseStart()) if self._response is None else b""
         response = {**(self._response or {}), "status": "failed", "error": write_stream_error(event.failure)}
         self._fill_response(response)
         return head + self._sequence.write_event("response.failed", {"response": response})
@@ -145,19 +125,19 @@ class StreamWriter(EventWriter):
         if self._usage is not None:
             response["usage"] = write_usage(self._usage)
 
-    def write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         if event.choice != 0:
             return b""
         self._finish = event.finish
         return b"" if self._open_part_index is not None else self._write_item_end()
 
-    def write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: ev.UsageUpdate) -> bytes:
         self._usage = event.usage
         return b""
 
     # --- parts ---
 
-    def write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: ev.PartStart) -> bytes:
         if event.choice != 0:
             self._ledger.note("no-counterpart", source_path(event.part), f"choice {event.choice} was left out")
             return b""
@@ -166,7 +146,7 @@ class StreamWriter(EventWriter):
             return b""
         return self._write_part_opening(event)
 
-    def _write_part_opening(self, event: PartStart) -> bytes:
+    def _write_part_opening(self, event: ev.PartStart) -> bytes:
         part = event.part
         self._open_part_index = event.index
         if part.__class__ is Refusal:
@@ -189,13 +169,13 @@ class StreamWriter(EventWriter):
         added = ITEM_ADDED % (next(self._sequence.numbers), number, item)
         return added + ITEM_DONE % (next(self._sequence.numbers), number, item)
 
-    def _write_delta(self, event: _Delta) -> bytes:
+    def _write_delta(self, event: ev.Delta | ev.SealDelta | ev.CitationDelta) -> bytes:
         if event.index != self._open_part_index:
             return self._queue_event(event)
         item = self._open_item
         if item is None:
             return b""
-        if event.__class__ is TextDelta and event.logprobs:
+        if event.__class__ is ev.TextDelta and event.logprobs:
             return item.add_delta(event)
         if event.__class__ is item.streamed_event and (text := event.text):
             return item.write_delta(text)
@@ -203,12 +183,12 @@ class StreamWriter(EventWriter):
 
     write_text = write_arguments = write_seal = write_citation = _write_delta
 
-    def _queue_event(self, event: _Delta | PartEnd) -> bytes:
+    def _queue_event(self, event: ev.PartEvent) -> bytes:
         if event.index in self._waiting_events:
             self._waiting_events[event.index].append(event)
         return b""
 
-    def write_part_end(self, event: PartEnd) -> bytes:
+    def write_part_end(self, event: ev.PartEnd) -> bytes:
         if event.index != self._open_part_index:
             return self._queue_event(event)
         out = self._write_part_closing(event)
@@ -219,15 +199,15 @@ class StreamWriter(EventWriter):
         out: list[bytes] = []
         while self._open_part_index is None and self._waiting_events:
             for event in self._waiting_events.popitem(last=False)[1]:
-                if isinstance(event, PartStart):
+                if isinstance(event, ev.PartStart):
                     out.append(self._write_part_opening(event))
-                elif isinstance(event, PartEnd):
+                elif isinstance(event, ev.PartEnd):
                     out.append(self._write_part_closing(event))
                 else:
                     out.append(self._write_delta(event))
         return b"".join(out)
 
-    def _write_part_closing(self, event: PartEnd) -> bytes:
+    def _write_part_closing(self, event: ev.PartEnd) -> bytes:
         self._open_part_index = None
         if self._open_item is None:
             return b""
@@ -238,7 +218,7 @@ class StreamWriter(EventWriter):
         item, self._open_item = self._open_item, None
         if item is None:
             return b""
-        cut = self._finish is not None and self._finish.kind in INCOMPLETE_FINISH_KINDS
+        cut = self._finish is not None and self._finish.kind in names.INCOMPLETE_FINISH_KINDS
         out, encoded = item.close(cut)
         self._items.append(Raw(encoded))
         return out

@@ -40,13 +40,8 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_responses.names import (
-    NAME,
-    PROVIDER_TOOL_KINDS,
-    PROVIDER_TOOL_TYPES,
-    intact_wire,
-    is_own,
-)
+from toolwire.protocols.openai_responses import names
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
 FUNCTION_TOOL_KEYS = frozenset(
     {"type", "name", "description", "parameters", "strict", "defer_loading", "output_schema"}
@@ -158,7 +153,7 @@ def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool
 
 
 def _read_provider_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
-    tool = PROVIDER_TOOL_KINDS[node["type"]]
+    tool = names.PROVIDER_TOOL_KINDS[node["type"]]
     auto = tool == "code_execution" and node.get("container") == {"type": "auto"}
     known = frozenset({"type", "container"}) if auto else frozenset({"type"})
     return ProviderTool(tool, origin=reading.read_origin(node, path, known))
@@ -198,7 +193,7 @@ CLIENT_TOOL_KINDS: Mapping[str, str] = {
 TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = (
     {"function": _read_function, "custom": _read_custom, "tool_search": _read_tool_search}
     | dict.fromkeys(CLIENT_TOOL_KINDS, _read_client_tool)
-    | dict.fromkeys(PROVIDER_TOOL_KINDS, _read_provider_tool)
+    | dict.fromkeys(names.PROVIDER_TOOL_KINDS, _read_provider_tool)
 )
 
 
@@ -252,7 +247,7 @@ def _load_unreachable_tools(tools: tuple[AnyTool, ...], wire: list[Json], ledger
 def is_written(tool: AnyTool) -> bool:
     """Is this tool one of those that `write_tools` writes?"""
     if isinstance(tool, ProviderTool):
-        return tool.tool in PROVIDER_TOOL_TYPES or tool.tool == "web_fetch" or is_own(tool.origin)
+        return tool.tool in names.PROVIDER_TOOL_TYPES or tool.tool == "web_fetch" or is_own(tool.origin)
     return isinstance(tool, Tool) or is_own(tool.origin)
 
 
@@ -340,10 +335,10 @@ def _write_definition(tool: Tool, out: Object, ledger: Ledger) -> None:
 
 def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
     known = "web_search" if tool.tool == "web_fetch" else tool.tool
-    if known not in PROVIDER_TOOL_TYPES:
+    if known not in names.PROVIDER_TOOL_TYPES:
         ledger.note("tool-dropped", source_path(tool), f"the provider's tool {known!r} was left out")
         return None
-    out: Object = {"type": PROVIDER_TOOL_TYPES[known]}
+    out: Object = {"type": names.PROVIDER_TOOL_TYPES[known]}
     if tool.tool == "web_fetch":
         ledger.note("tool-mapped", source_path(tool), "fetching pages is part of `web_search`")
     elif ledger.source != NAME:
@@ -428,8 +423,10 @@ def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoic
     if kind != "allowed_tools":
         name = _read_tool_name(value, path)
         return ToolChoice("one", (name,), origin=reading.read_origin(value, path, TOOL_CHOICE_KEYS))
-    names = expect_list(value.get("tools"), (path, "tools"))
-    tools = tuple([_read_tool_name(expect_object(one, at), at) for one, at in items_with_paths(names, (path, "tools"))])
+    listed = expect_list(value.get("tools"), (path, "tools"))
+    tools = tuple(
+        [_read_tool_name(expect_object(one, at), at) for one, at in items_with_paths(listed, (path, "tools"))]
+    )
     required = value.get("mode") == "required"
     return ToolChoice("allowed", tools, required, reading.read_origin(value, path, ALLOWED_TOOLS_KEYS))
 
@@ -445,7 +442,8 @@ def _read_tool_name(node: Object, path: Path) -> ToolName:
     if kind.startswith(WEB_SEARCH_PREFIX):
         return ToolName("web_search", "web_search")
     return ToolName(
-        PROVIDER_TOOL_KINDS.get(kind, kind), CLIENT_TOOL_KINDS.get(kind, PROVIDER_TOOL_KINDS.get(kind, kind))
+        names.PROVIDER_TOOL_KINDS.get(kind, kind),
+        CLIENT_TOOL_KINDS.get(kind, names.PROVIDER_TOOL_KINDS.get(kind, kind)),
     )
 
 
@@ -454,13 +452,13 @@ def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> Json:
         return choice.origin.wire
     if choice.mode in CHOICE_MODES:
         return choice.mode
-    names = [_write_tool_name(name) for name in choice.tools]
-    if choice.mode == "one" and names:
-        return names[0]
-    if not names:
+    listed = [_write_tool_name(name) for name in choice.tools]
+    if choice.mode == "one" and listed:
+        return listed[0]
+    if not listed:
         ledger.note("choice-weakened", source_path(choice), "a choice that names no tool became `auto`")
         return "auto"
-    return {"type": "allowed_tools", "mode": "required" if choice.required else "auto", "tools": names}
+    return {"type": "allowed_tools", "mode": "required" if choice.required else "auto", "tools": listed}
 
 
 def _write_tool_name(tool: ToolName) -> Object:
@@ -473,7 +471,7 @@ def _write_tool_name(tool: ToolName) -> Object:
         return {"type": "mcp", "server_label": tool.namespace, **({"name": tool.name} if tool.name else {})}
     if tool.kind == "search":
         return {"type": "tool_search"}
-    return {"type": "web_search" if tool.kind == "web_fetch" else PROVIDER_TOOL_TYPES.get(tool.kind, tool.kind)}
+    return {"type": "web_search" if tool.kind == "web_fetch" else names.PROVIDER_TOOL_TYPES.get(tool.kind, tool.kind)}
 
 
 _STRING_SCHEMA: Object = {"type": "string"}

@@ -11,25 +11,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from toolwire.core import events as ev
 from toolwire.core import sse
 from toolwire.core.errors import truncated_stream_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-    unfold,
-)
 from toolwire.core.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Response, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
@@ -49,12 +33,12 @@ from toolwire.protocols.unified.errors import read_failure
 from toolwire.protocols.unified.names import NAME, LenientReadContext, read_fields
 from toolwire.protocols.unified.response import read_response_node, read_seal, read_usage
 
-_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 _SEALABLE_PARTS = frozenset({"text", "reasoning", "tool_call", "image", "file", "audio", "video"})
 _TEXT_PARTS: Mapping[str, type[Text | Refusal]] = {"text": Text, "refusal": Refusal}
 _CITABLE_PARTS = frozenset({"text", "hosted_result"})
 
-Events: TypeAlias = list[Event]
+Events: TypeAlias = list[ev.Event]
 
 
 class StreamReader:
@@ -113,21 +97,23 @@ class StreamReader:
                 word = require_text(node, "type", path)
             except Malformed as error:
                 # Not a unified event: the stream fails, unless it is complete.
-                frame = SourceFrame(NAME, raw.event, None, silent=True)
+                frame = ev.SourceFrame(NAME, raw.event, None, silent=True)
                 origin = Origin(NAME, path, raw.data.decode("utf-8", "replace"))
-                ended = self._ended
-                events.append(OpaqueEvent("", origin, frame=frame) if ended else self._fail_stream(str(error), frame))
+                failed = (
+                    ev.OpaqueEvent("", origin, frame=frame) if self._ended else self._fail_stream(str(error), frame)
+                )
+                events.append(failed)
                 continue
-            frame = SourceFrame(NAME, raw.event, node)
+            frame = ev.SourceFrame(NAME, raw.event, node)
             try:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
                 read = [self._fail_stream(str(error), _SILENT_FRAME)]
             is_ignorable = word in names.EVENT_KEYS and not self._ended
-            events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), is_ignorable, frame)])
+            events.extend(read or [ev.OpaqueEvent(word, Origin(NAME, path, node), is_ignorable, frame)])
         return events
 
-    def _read_frame(self, word: str, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_frame(self, word: str, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         read = _EVENT_READERS.get(word)
         if read is None or self._ended:
             return []
@@ -139,20 +125,20 @@ class StreamReader:
             raise Malformed(path, f"`{word}` came before `start`")
         return read(self, node, path, frame)
 
-    def _fail_stream(self, message: str, frame: SourceFrame) -> ResponseFailed:
+    def _fail_stream(self, message: str, frame: ev.SourceFrame) -> ev.ResponseFailed:
         return self._fail(Failure("upstream", message, 502, "invalid_stream"), frame)
 
-    def _fail(self, failure: Failure, frame: SourceFrame) -> ResponseFailed:
+    def _fail(self, failure: Failure, frame: ev.SourceFrame) -> ev.ResponseFailed:
         self._has_failed = self._ended = True
-        return ResponseFailed(failure, frame)
+        return ev.ResponseFailed(failure, frame)
 
     # --- one method for each type of event ---
 
-    def _read_start(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_start(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         if self._started:
             raise Malformed(path, "`start` came twice")
         usage = get_object(node, "usage", path)
-        start = ResponseStart(
+        start = ev.ResponseStart(
             **read_fields(node, path, names.RESPONSE_FIELDS),
             usage=None if usage is None else read_usage(self._reading, usage, (path, "usage")),
             origin=Origin(NAME, path, node, intact=False),
@@ -161,7 +147,7 @@ class StreamReader:
         self._started = True
         return [start]
 
-    def _read_text(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_text(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         """Text, reasoning and refusals."""
         delta = get_text(node, "delta", path) or ""
         word: str = node["type"]
@@ -171,10 +157,10 @@ class StreamReader:
             part = kind("", origin=origin) if kind else read_reasoning(self._reading, node, path, origin)
             events = self._open_part(part, word, frame)
         if delta:
-            events.append(TextDelta(self._part_index, delta, frame))
+            events.append(ev.TextDelta(self._part_index, delta, frame))
         return events
 
-    def _read_tool_call(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_tool_call(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         index = get_int(node, "index", path)
         if index is None:
             raise Malformed((path, "index"), "`index` is missing, so the call is unknown")
@@ -194,38 +180,38 @@ class StreamReader:
             self._check_open_part(node, path)
         text = get_text(node, "arguments", path)
         if text:
-            events.append(ArgumentsDelta(self._part_index, text, frame))
+            events.append(ev.ArgumentsDelta(self._part_index, text, frame))
         return events
 
-    def _read_part(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_part(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         """A part that comes whole."""
         part = read_part(self._reading, node.get("content"), (path, "content"), names.ASSISTANT_PART_TYPES)
         self._starts_part(node, path, "")
         return self._open_part(part, node["content"]["type"], frame)
 
-    def _read_citation(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_citation(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         self._check_part_kind(node, path, _CITABLE_PARTS)
         citation = read_citation(self._reading, node.get("citation"), (path, "citation"))
-        return [CitationDelta(self._part_index, citation, frame)]
+        return [ev.CitationDelta(self._part_index, citation, frame)]
 
-    def _read_seal(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_seal(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         self._check_part_kind(node, path, _SEALABLE_PARTS)
-        return [SealDelta(self._part_index, read_seal(node, path), frame)]
+        return [ev.SealDelta(self._part_index, read_seal(node, path), frame)]
 
-    def _read_usage(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_usage(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         where: Path = (path, "usage")
         self._last_usage = expect_object(node.get("usage"), where)
-        return [UsageUpdate(read_usage(self._reading, self._last_usage, where), frame)]
+        return [ev.UsageUpdate(read_usage(self._reading, self._last_usage, where), frame)]
 
-    def _read_error(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_error(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         where: Path = (path, "error")
         events: Events = []
         usage = get_object(node, "usage", path)
         if usage is not None and self._started:
-            events.append(UsageUpdate(read_usage(self._reading, usage, (path, "usage")), frame))
+            events.append(ev.UsageUpdate(read_usage(self._reading, usage, (path, "usage")), frame))
         return [*events, self._fail(read_failure(expect_object(node.get("error"), where), where), frame)]
 
-    def _read_end(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+    def _read_end(self, node: Object, path: Path, frame: ev.SourceFrame) -> Events:
         """The end holds the whole answer; parts that were not streamed are read from it."""
         reading = LenientReadContext(NAME)
         answer = read_response_node(reading, node.get("response"), (path, "response"))
@@ -235,22 +221,22 @@ class StreamReader:
         events: Events = []
         if self._is_open:
             last = choice.parts[self._part_index] if self._part_index < len(choice.parts) else None
-            events.append(PartEnd(self._part_index, isinstance(last, Call) and last.incomplete, frame))
+            events.append(ev.PartEnd(self._part_index, isinstance(last, Call) and last.incomplete, frame))
         events.extend(self._read_unstreamed_parts(choice, frame))
-        events.append(ChoiceEnd(choice.finish or Finish("other"), 0, frame))
+        events.append(ev.ChoiceEnd(choice.finish or Finish("other"), 0, frame))
         if answer.usage is not None and node["response"]["usage"] != self._last_usage:
-            events.append(UsageUpdate(answer.usage, frame))
+            events.append(ev.UsageUpdate(answer.usage, frame))
         unknown_fields = (*self._reading.unknown_fields, *self._unknown_fields.values(), *reading.unknown_fields)
         self._ended = True
-        return [*events, ResponseEnd(unknown_fields, frame)]
+        return [*events, ev.ResponseEnd(unknown_fields, frame)]
 
-    def _read_unstreamed_parts(self, choice: Choice, frame: SourceFrame) -> Events:
+    def _read_unstreamed_parts(self, choice: Choice, frame: ev.SourceFrame) -> Events:
         first = self._part_index + 1
         rest = Response(choices=(Choice(0, choice.parts[first:]),))
         return [
             replace(event, index=event.index + first, frame=frame)
-            for event in unfold(rest)
-            if isinstance(event, (PartStart, TextDelta, ArgumentsDelta, SealDelta, CitationDelta, PartEnd))
+            for event in ev.unfold(rest)
+            if isinstance(event, ev.PartEvent)
         ]
 
     # --- which part ---
@@ -279,16 +265,16 @@ class StreamReader:
     def _describe_open_part(self) -> str:
         return f"part {self._part_index} ({self._part_kind}) is open" if self._is_open else "no part is open"
 
-    def _open_part(self, part: Part, kind: str, frame: SourceFrame) -> Events:
-        events: Events = [PartEnd(self._part_index, frame=frame)] if self._is_open else []
+    def _open_part(self, part: Part, kind: str, frame: ev.SourceFrame) -> Events:
+        events: Events = [ev.PartEnd(self._part_index, frame=frame)] if self._is_open else []
         self._is_open = True
         self._part_index += 1
         self._part_kind = kind
-        events.append(PartStart(self._part_index, part, 0, frame))
+        events.append(ev.PartStart(self._part_index, part, 0, frame))
         return events
 
 
-_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path, SourceFrame], Events]] = {
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path, ev.SourceFrame], Events]] = {
     "text": StreamReader._read_text,
     "tool_call": StreamReader._read_tool_call,
     "reasoning": StreamReader._read_text,

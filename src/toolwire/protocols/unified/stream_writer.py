@@ -6,25 +6,10 @@ from collections import OrderedDict
 
 from msgspec.structs import asdict, replace
 
+from toolwire.core import events as ev
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    Fold,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import (
     Call,
     Media,
@@ -91,27 +76,27 @@ class StreamWriter(EventWriter):
 
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
         super().__init__(ledger, context)
-        self._fold = Fold()
+        self._fold = ev.Fold()
         self._open_parts: OrderedDict[int, _OpenPart] = OrderedDict()
         """Open parts, and ended ones that wait, in the order of their start; only the first one is written."""
         self._part_count = 0
         self._call_count = 0
         self._dropped_parts: set[int] = set()
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         """All deltas are written as events, because the end repeats the whole answer."""
         return None
 
-    def write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a unified provider as it came. Usage is kept for a failure that may follow."""
         had_ended = self._ended
-        if isinstance(event, UsageUpdate):
+        if isinstance(event, ev.UsageUpdate):
             self._fold.add_event(event)
-        elif isinstance(event, (ResponseEnd, ResponseFailed)):
+        elif isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
             self._ended = True
         if frame.silent:
             # The end of input has no frame, but the client must get the failure.
-            return self.write_failure(event) if isinstance(event, ResponseFailed) and not had_ended else b""
+            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) and not had_ended else b""
         if frame is self._last_frame:
             return b""  # Several events may share a frame.
         self._last_frame = frame
@@ -120,13 +105,13 @@ class StreamWriter(EventWriter):
 
     # --- one method for each event ---
 
-    def write_start(self, event: ResponseStart) -> bytes:
+    def write_start(self, event: ev.ResponseStart) -> bytes:
         head = write_response_head(event.id, event.model, event.created, self._ledger, self._context)
         self._fold.add_event(replace(event, **head, origin=None))
         usage = {} if event.usage is None else {"usage": write_usage(event.usage)}
         return _write_sse_event({"type": "start", **head, **usage})
 
-    def write_part_start(self, event: PartStart) -> bytes:
+    def write_part_start(self, event: ev.PartStart) -> bytes:
         part = event.part
         if event.choice:
             self._ledger.note("no-counterpart", None, f"choice {event.choice} was left out: an answer holds one")
@@ -139,7 +124,7 @@ class StreamWriter(EventWriter):
         self._dropped_parts.add(event.index)
         return b""
 
-    def _start_part(self, event: PartStart) -> bytes:
+    def _start_part(self, event: ev.PartStart) -> bytes:
         part = event.part
         if isinstance(part, Call) and not part.id:
             event = replace(event, part=replace(part, id=ids.derive_id("call_", self._context.seed, self._part_count)))
@@ -169,7 +154,7 @@ class StreamWriter(EventWriter):
                 return open_part.write_delta(part.text) if part.text else b""
         return b""
 
-    def _write_part_event(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd) -> bytes:
+    def _write_part_event(self, event: ev.PartEvent) -> bytes:
         """An event of a part that was started: its deltas, and its end."""
         if event.index in self._dropped_parts:
             return b""
@@ -177,19 +162,19 @@ class StreamWriter(EventWriter):
         open_part = self._open_parts[event.index]
         out = b""
         match event:
-            case TextDelta() | ArgumentsDelta():
-                if isinstance(event, TextDelta) and event.logprobs:
+            case ev.TextDelta() | ev.ArgumentsDelta():
+                if isinstance(event, ev.TextDelta) and event.logprobs:
                     self._ledger.note_logprobs(event.logprobs)
                 out = open_part.write_delta(event.text) if open_part.delta_head and event.text else b""
-            case SealDelta():
+            case ev.SealDelta():
                 seal = write_seal(replace(open_part.part, seal=event.seal), self._ledger)
                 if seal is not None and not open_part.is_whole:
                     seal = {"type": "seal", "part": open_part.number, **seal}
                     out = open_part.write_announcement() + _write_sse_event(seal)
-            case CitationDelta() if not open_part.is_whole:
+            case ev.CitationDelta() if not open_part.is_whole:
                 cited = {"type": "citation", "part": open_part.number, "citation": write_citation(event.citation)}
                 out = open_part.write_announcement() + _write_sse_event(cited)
-            case PartEnd():
+            case ev.PartEnd():
                 open_part.is_ended = True
                 if open_part.is_whole:
                     out = self._write_whole_part(event.index, open_part.number)
@@ -207,16 +192,16 @@ class StreamWriter(EventWriter):
         seal = write_seal(part, self._ledger)
         return out if seal is None else out + _write_sse_event({"type": "seal", "part": number, **seal})
 
-    def write_usage(self, event: UsageUpdate) -> bytes:
+    def write_usage(self, event: ev.UsageUpdate) -> bytes:
         self._fold.add_event(event)
         return _write_sse_event({"type": "usage", "usage": write_usage(event.usage)})
 
-    def write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         if not event.choice:
             self._fold.add_event(event)
         return b""
 
-    def write_response_end(self, event: ResponseEnd) -> bytes:
+    def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True
         body = write_response(replace(self._fold.response, origin=None), self._ledger, self._context)
         if has_error(body):
@@ -225,7 +210,7 @@ class StreamWriter(EventWriter):
             )
         return _write_sse_event({"type": "end", "response": body})
 
-    def write_failure(self, event: ResponseFailed) -> bytes:
+    def write_failure(self, event: ev.ResponseFailed) -> bytes:
         """Everything that was held back, then the failure."""
         self._ended = True
         held = b"".join(piece for open_part in self._open_parts.values() for piece in open_part.held_back)
