@@ -428,9 +428,11 @@ def test_binary_results_where_the_wire_can_carry_them() -> None:
     )
     assert item["output"][0]["type"] == "input_image"
     old = out(PICTURE, "anthropic", "gemini", model="gemini-2.5-pro")["contents"][2]["parts"]
+    assert old[0]["functionResponse"]["response"] == {"output": SUMMARY}
     assert any("inlineData" in part for part in old)
     new = out(PICTURE, "anthropic", "gemini", model="gemini-3.5-pro")["contents"][2]["parts"]
     assert new[0]["functionResponse"]["parts"][0]["inlineData"]["data"] == "iVBORw0KGgo="
+    assert new[0]["functionResponse"]["response"] == {"output": SUMMARY}
     back = out(out(PICTURE, "anthropic", "openai-responses"), "openai-responses", "anthropic")
     assert back["messages"][2]["content"][0]["content"][0]["source"]["data"] == "iVBORw0KGgo="
 
@@ -440,4 +442,5 @@ def test_binary_results_can_be_summarised_everywhere(target: str) -> None:
     result = translate(PICTURE, "request", source="anthropic", target=target, binary_results="summary")
     assert SUMMARY in result.body.decode()
     assert "iVBORw0KGgo=" not in result.body.decode()
-    assert "media-dropped" in {loss.code for loss in result.losses}
+    assert {loss.severity for loss in result.losses if loss.code.startswith("media-")} == {"changed"}
+    assert "media-summarised" in {loss.code for loss in result.losses}

@@ -685,6 +685,12 @@ def document_text(media: Media) -> str | None:
         return None
 
 
+def summarise_media(media: Media) -> str:
+    """The line of text of a result whose media are elsewhere."""
+    inline = media.url.removeprefix("data:").partition(",")[0].partition(";")[0] if media.url[:5] == "data:" else ""
+    return f"Binary content of type {media.mime or inline or media.kind} was processed."
+
+
 def titled_text(name: str, text: str) -> str:
     """A text file as text, with its name above it."""
     return f"[File: {name}]\n{text}" if name else text

@@ -89,7 +89,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "media-described": "the operator has another model describe images for models that cannot see",
         "media-moved": "{target} has another place for media",
         "media-as-text": "{target} takes such a file only as text",
-        "media-summarised": "media in results are replaced by a line of text",
+        "media-summarised": "media in results are replaced by a line of text, as the operator wishes",
         "error-marked": "{target} marks a failed result in another way",
         "value-wrapped": "{target} requires an object here",
         "arguments-wrapped": "{target} requires the arguments to be a JSON object",

@@ -183,7 +183,8 @@ def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
     if upstream.reads_tools and call.body.has_tools():
         return False
     may_describe = upstream.image_model and call.runtime.image_describer is not None
-    if may_describe and call.body.may_have(call.client_codec.http.media_markers):
+    reads_media = may_describe or upstream.options.binary_results == "summary"
+    if reads_media and call.body.may_have(call.client_codec.http.media_markers):
         return False
     limit = upstream.max_tools
     if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:

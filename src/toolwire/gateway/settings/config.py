@@ -254,6 +254,9 @@ class CallSettings(Struct, frozen=True, kw_only=True):
     on_bad_call: Literal["keep", "ask-again", "refuse"] | None = None
     """A call whose arguments cannot be repaired: `keep` it as it is, `ask-again` (the model is told once what is
     wrong), or `refuse` the answer. `keep` by default."""
+    binary_results: Literal["native", "summary"] | None = None
+    """Images and files in tool results: sent if the provider accepts them, or always replaced by a line of text. By
+    default as `[translate]` says."""
     describe_images: str | None = None
     """For models that cannot see: the model (`provider/model`) that describes images to them, once for each image.
     Its text replaces the image. `off` by default: images are sent."""

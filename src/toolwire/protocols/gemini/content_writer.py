@@ -23,6 +23,7 @@ from toolwire.core.ir import (
     ToolReference,
     ToolsAdded,
     source_path,
+    summarise_media,
 )
 from toolwire.core.json_values import Object, decode_object_or_none
 from toolwire.core.losses import Ledger
@@ -156,6 +157,9 @@ def _write_result(part: Result, writing: PartWriteContext) -> Object:
         writing.ledger.note("name-added", source_path(part), what)
     result = _write_identity(part, name, writing)
     text, media = _split_content(part.content, writing)
+    if not text and not part.error and is_foreign(part.origin):
+        # The output that Google requires: the model would read that there is none.
+        text = "\n".join([summarise_media(item) for item in media if isinstance(item, Media)])
     result["response"] = {"error" if part.error else "output": text if part.value is None else part.value}
     if part.error and is_foreign(part.origin):
         writing.ledger.note("error-marked", source_path(part), "the result is sent under the key `error`")

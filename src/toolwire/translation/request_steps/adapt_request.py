@@ -45,6 +45,8 @@ def adapt_request(
     request = turn_content.fit_response_format(request, rules, ledger)
     request = turn_content.mention_json(request, rules, ledger)
     if has_calls:
+        is_summary = options.binary_results == "summary"
+        request = turn_content.drop_summarised_media(request, ledger) if is_summary else request
         request = history.pair_results(request, rules, ledger)
     elif rules.merged_roles and not ledger.is_same_protocol:
         request = history.join_neighbours(request, rules, ledger)

@@ -29,6 +29,7 @@ from toolwire.core.ir import (
     is_same,
     replace_fields,
     source_path,
+    summarise_media,
     titled_text,
     with_fields,
     with_parts,
@@ -179,6 +180,23 @@ def _text_to_flag(result: Result, ledger: Ledger) -> Result:
     return replace_fields(result, content=content, error=True)
 
 
+_SUMMARY_WISH = "the option `binary_results` is `summary`"
+
+
+def drop_summarised_media(request: Request, ledger: Ledger) -> Request:
+    """The request without media beside a result whose text stands for them already: clients of older Gemini models
+    send them so."""
+    turns: list[Turn] = []
+    for turn in request.turns:
+        results = [part for part in turn.parts if type(part) is Result]
+        said = {item.text for result in results for item in result.content if isinstance(item, Text)}
+        media = [part for part in turn.parts if isinstance(part, Media) and summarise_media(part) in said]
+        for part in media:
+            ledger.note("media-summarised", source_path(part), "media beside a result were left out", _SUMMARY_WISH)
+        turns.append(with_parts(turn, [part for part in turn.parts if not any(part is one for one in media)]))
+    return with_turns(request, turns)
+
+
 def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
     """The request with media of results in a user turn after them, where the target needs it (Chat), or as text.
     Within one protocol they stay: some servers of Chat take them, although OpenAI's specification does not."""
@@ -212,10 +230,9 @@ def _move_media(result: Part, constraints: Constraints, options: Options, ledger
             ledger.note("media-as-text", source_path(part), f"a file of type `{part.mime}` in a result became text")
             content.append(Text(titled_text(part.name, text), cache=part.cache))
             continue
-        content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
+        content.append(Text(summarise_media(part)))
         if summary:
-            what, why = "media in a result became a line of text", "the option `binary_results` is `summary`"
-            ledger.note("media-dropped", source_path(part), what, why)
+            ledger.note("media-summarised", source_path(part), "media in a result became a line of text", _SUMMARY_WISH)
             continue
         what = "media in a result were moved into a user turn and replaced by a line of text"
         ledger.note("media-moved", source_path(part), what)
