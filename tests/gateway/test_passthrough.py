@@ -113,7 +113,11 @@ UNUSUAL = [
     ),
     (
         "gemini",
-        {"generationConfig": {"topK": 1}, "config": {"tool_config": {"functionCallingConfig": {"mode": "ANY"}}}},
+        {
+            "generationConfig": {"topK": 1},
+            "tools": DECLARED,
+            "config": {"tool_config": {"functionCallingConfig": {"mode": "ANY"}}},
+        },
         {"generationConfig": {"topK": 1}, "tool_config": {"functionCallingConfig": {"mode": "ANY"}}},
     ),
 ]
@@ -131,6 +135,60 @@ def test_what_servers_refuse_is_written_as_they_take_it(
     got = json.loads(scene.asked[0].body)
     assert {key: got.get(key) for key in sent} == sent
     assert "config" not in got
+
+
+UNION = {"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "object"}]}
+FILTER = {"type": "object", "properties": {"$filter": {"type": "string"}}}
+DOUBLE = {"type": "object", "properties": {"a": {"type": "double"}}}
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "openai-chat",
+        "gpt-5.5",
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": UNION}}]},
+        "schema-rewritten",
+    ),
+    ("openai-chat", "gpt-5.5", {"max_tokens": 50}, "setting-mapped"),
+    ("openai-chat", "gpt-5.5", {"stop": ["END"]}, "no-counterpart"),
+    ("openai-chat", "gpt-6", {"temperature": 0.2}, "no-counterpart"),
+    ("openai-responses", "gpt-6", {"temperature": 0.2}, "no-counterpart"),
+    ("openai-responses", "gpt-5.5", {"tools": [FUNCTION | {"parameters": UNION}]}, "schema-rewritten"),
+    ("anthropic", "claude-opus-4-8", {"tools": [{"name": "f", "input_schema": FILTER}]}, "schema-rewritten"),
+    ("anthropic", "claude-opus-4-8", {"tools": [{"name": "a.b", "input_schema": DOUBLE}]}, "name-rewritten"),
+    (
+        "gemini",
+        "gemini-3-pro",
+        {"tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": DOUBLE}]}]},
+        "schema-rewritten",
+    ),
+    ("gemini", "gemini-3-pro", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "choice-weakened"),
+]
+"""A protocol, a model, what its own clients send and the model's server is known to refuse, and the code of the change.
+`laws/test_accepted_requests.py` has more of them."""
+
+
+@STREAMS
+@pytest.mark.parametrize(("protocol", "model", "given", "code"), REFUSED)
+def test_what_a_model_is_known_to_refuse_is_mended_within_its_protocol(
+    served: Served, protocol: str, model: str, given: dict[str, Any], code: str, stream: bool
+) -> None:
+    play = write_chunked(*frames(protocol)) if stream else whole_answer(protocol)
+    scene = served.scene(protocol, play, model=model)
+    got = call(served, protocol, scene.model, stream, **given)
+    assert got.status == 200, got.data
+    sent, refused = json.loads(scene.asked[0].body), json.dumps(given)[1:-1]
+    assert refused not in json.dumps(sent)
+    assert code in json.dumps(served.line(got.id)["losses"])
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_what_only_openai_refuses_passes_to_other_models(served: Served, name: str) -> None:
+    protocol = f"openai-{name}"
+    scene = served.scene(protocol, whole_answer(protocol), model="command-z")
+    function = {"name": "a.b", "parameters": UNION}
+    tool = {"type": "function", "function": function} if name == "chat" else {"type": "function", **function}
+    got = call(served, protocol, scene.model, False, tools=[tool], max_tokens=5)
+    assert json.loads(scene.asked[0].body)["tools"] == [tool]
+    assert served.line(got.id)["passthrough"] is True
 
 
 def test_a_setting_in_config_and_beside_it_is_refused(served: Served) -> None:

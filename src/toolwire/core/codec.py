@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 import msgspec
 
 from toolwire.core.events import Delta, Event
-from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
+from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Tool, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.request_members import RequestMembers
@@ -85,6 +85,12 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     convert_tool_schema: Callable[[Json, str], ConvertedSchema] | None = None
     """Converts the JSON Schema of a tool for this model, where the protocol takes only a subset of it (Gemini) or needs
     an object at the root (OpenAI). Parameters may get other names."""
+    refuses_tool: Callable[[Tool, str], bool] = lambda tool, model: False
+    """Is the server of this model known to refuse the schema of this tool, which a client of its own protocol declares?
+    Then it is converted as those of other protocols are."""
+    judged_members: Callable[[str], frozenset[str]] = lambda model: frozenset()
+    """The members of a request in which clients of its own protocol send what this model's server is known to refuse:
+    none for models of which that is not known."""
     convert_strict_schema: Callable[[Json], tuple[ConvertedSchema, str]] | None = None
     """Converts the schema of a strict tool, where the protocol has rules for those (OpenAI): the schema and "", or the
     schema without strictness and why it cannot be strict."""

@@ -20,8 +20,10 @@ from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
     COUNT_KEYWORDS,
     KEYWORDS_BY_TYPE,
+    NUMBERED_TYPES,
     REFERENCE_KEYWORDS,
     TYPE_CHECKS,
+    TYPE_NAMES,
     UNION_KEYWORDS,
     ChangeLog,
     ConvertedSchema,
@@ -39,6 +41,7 @@ from toolwire.schema.keywords import (
     short_json,
 )
 from toolwire.schema.object_root import IDENTIFIER, ObjectRootBuilder, make_object_root, make_property_name
+from toolwire.schema.standard import rename_keywords
 
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "nullable", "default", "example"})
 SUBSET_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -151,6 +154,35 @@ def is_in_subset(node: Object) -> bool:
     if kind == "STRING":
         return node.get("format") != "enum" or "enum" in node
     return kind != "ARRAY" or "items" in node
+
+
+def fits_openapi_dialect(schema: Json) -> bool:
+    """Does Google take this schema as it is, where it wants its own dialect? Keys in snake case and types in lower case
+    are taken, but no other keyword."""
+    return schema.__class__ is dict and all_schemas_pass(rename_keywords(schema), _is_in_dialect)
+
+
+_DIALECT_KEYWORDS: Final = frozenset().union(*SUBSET_KEYWORDS.values(), ("anyOf",))
+
+
+def _is_in_dialect(node: Object) -> bool:
+    kind = node.get("type")
+    is_type = kind is None or (kind.__class__ is str and (kind.lower() in TYPE_NAMES or kind == "TYPE_UNSPECIFIED"))
+    is_number = kind.__class__ is int and 0 <= kind <= len(NUMBERED_TYPES)
+    if not (is_type or is_number) or not _DIALECT_KEYWORDS.issuperset(rename_keywords(node)):
+        return False
+    return all(fits(node[key]) for key, fits in _DIALECT_CHECKS.items() if node.get(key) is not None) and all(
+        name in node.get("properties", ()) for name in node.get("required") or ()
+    )
+
+
+_DIALECT_CHECKS: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "items": lambda value: value.__class__ is dict,
+    "properties": _is_properties,
+    "required": lambda value: value == [] or _is_name_list(value),
+    "enum": lambda value: value == [] or _is_name_list(value),
+    "anyOf": lambda value: value.__class__ is list,
+}
 
 
 _LEAF_TYPES: Final = {kind.lower(): kind for kind in ("STRING", "NUMBER", "INTEGER", "BOOLEAN")}

@@ -267,6 +267,19 @@ def convert_to_openai_parameters(schema: Json, model: str = "") -> ConvertedSche
     return ConvertedSchema(out, (*valid.changes, *notes.changes()), wrapper_property=wrapped)
 
 
+def fits_openai(schema: Json, is_strict: bool = False) -> bool:
+    """Is this a schema that OpenAI takes as it is for the parameters of a function?"""
+    if is_strict:
+        return not is_too_deep(schema) and all(map(_is_tolerated, strict_problems(schema)))
+    if is_usual(schema):
+        return "properties" in schema
+    if find_schema_problems(schema) or not _has_accepted_root(schema):
+        return False
+    notes = ChangeLog()
+    _complete_nodes(schema, notes)
+    return not notes.changes()
+
+
 def _has_accepted_root(schema: Json) -> bool:
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return False
@@ -470,6 +483,11 @@ class _NullRemover:
 
 
 # --- Anthropic ------------------------------------------------------------------------------------------------------
+
+
+def fits_anthropic(schema: Json) -> bool:
+    """Is this a schema that Anthropic takes as it is for the input of a tool?"""
+    return convert_to_object_root(schema).schema is schema and (is_usual(schema) or not find_schema_problems(schema))
 
 
 @accept_any_if_too_deep

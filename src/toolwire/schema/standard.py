@@ -50,7 +50,7 @@ def convert_to_standard(schema: Json) -> ConvertedSchema:
     def convert(node: Json, path: Path) -> Json:
         if not isinstance(node, dict):
             return node
-        node = _collect_required(_rename_keywords(node))
+        node = _collect_required(rename_keywords(node))
         return _standardise_node(convert_inner_schemas(node, path, convert), path, notes)
 
     return ConvertedSchema(convert(schema, None), notes.changes())
@@ -77,7 +77,7 @@ def _is_standard(node: Object) -> bool:
     )
 
 
-def _rename_keywords(node: Object) -> Object:
+def rename_keywords(node: Object) -> Object:
     """Rename keywords in snake case, which some Gemini clients send."""
     if _SNAKE_CASE_KEYWORDS.keys().isdisjoint(node):
         return node

@@ -85,6 +85,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """Its own keys, which are removed from what it sends."""
     max_tools: int | None
     """How many tools the model takes; None for any number."""
+    judged_members: frozenset[str]
+    """See `Constraints.judged_members`."""
     may_pass_unread: bool
     """May the client's bytes be sent without reading them, as far as the configuration says? Not if seals are stamped,
     tools go into the prompt, or all answers are searched for calls."""
@@ -238,6 +240,7 @@ class Runtime:
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             hidden_keys=provider.secrets,
             max_tools=codec.constraints.max_tools(model),
+            judged_members=codec.constraints.judged_members(model),
             may_pass_unread=not options.stamp_seals
             and not options.tool_prompt
             and not (options.repairs_answers and has_chosen_format),

@@ -27,6 +27,7 @@ from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.tool_formats.families import OFF
+from toolwire.translation.accepted_requests import is_accepted
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
@@ -189,7 +190,10 @@ def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
     limit = upstream.max_tools
     if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:
         return False
-    return not call.body.may_have(call.client_codec.http.history_markers)
+    if call.body.may_have(call.client_codec.http.history_markers):
+        return False
+    judged = upstream.judged_members
+    return not judged or is_accepted(upstream.codec, upstream.model, call.body.members, judged)
 
 
 def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:

@@ -13,6 +13,7 @@ from toolwire.protocols.anthropic.models import (
     QUIRKS,
     can_force_tools,
     family,
+    is_claude,
     supports_provider_tool,
 )
 from toolwire.protocols.anthropic.names import NAME
@@ -20,7 +21,7 @@ from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
 from toolwire.protocols.anthropic.stream_reader import StreamReader
 from toolwire.protocols.anthropic.stream_writer import StreamWriter
-from toolwire.protocols.anthropic.tools import SEARCH_TYPE
+from toolwire.protocols.anthropic.tools import SEARCH_TYPE, refuses_tool
 from toolwire.schema.repair import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
@@ -48,6 +49,8 @@ CONSTRAINTS = Constraints(
     can_force_tools=can_force_tools,
     tool_search_types=(SEARCH_TYPE,),
     convert_tool_schema=convert_to_anthropic_input,
+    refuses_tool=refuses_tool,
+    judged_members=lambda model: frozenset({"tools"} if is_claude(model) else ()),
 )
 
 CODEC = Codec(

@@ -131,6 +131,10 @@ def family(model: str) -> Family:
     return UNKNOWN_FAMILY
 
 
+def is_claude(model: str) -> bool:
+    return "claude" in model
+
+
 def find_model_facts(model: str) -> ModelFacts:
     """An effort that a model does not know becomes a budget, so models with budgets have the usual efforts."""
     known = family(model)

@@ -50,10 +50,10 @@ from toolwire.core.provider_tools import (
 )
 from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.anthropic import names
-from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
+from toolwire.protocols.anthropic.models import Family, is_claude, read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
 from toolwire.schema.keywords import SchemaChange
-from toolwire.schema.repair import convert_to_anthropic_input, repair_schema
+from toolwire.schema.repair import convert_to_anthropic_input, fits_anthropic, repair_schema
 from toolwire.schema.strict import STRICT_WITH_OPTIONAL, convert_to_strict, count_optional_and_unions, strict_problems
 
 MAX_STRICT_TOOLS = 20
@@ -63,6 +63,11 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def refuses_tool(tool: Tool, model: str) -> bool:
+    """Anthropic refuses the whole request if one schema is not as it wants it; compatible servers may not."""
+    return tool.kind == "function" and is_claude(model) and not fits_anthropic(tool.parameters)
 
 
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:

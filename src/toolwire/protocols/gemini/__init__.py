@@ -14,7 +14,7 @@ from toolwire.protocols.gemini.request import open_config, peek_request, read_re
 from toolwire.protocols.gemini.response import peek_response, read_response, write_response
 from toolwire.protocols.gemini.stream_reader import StreamReader
 from toolwire.protocols.gemini.stream_writer import StreamWriter
-from toolwire.protocols.gemini.tools import convert_tool_schema, count_tools
+from toolwire.protocols.gemini.tools import JUDGED_MEMBERS, convert_tool_schema, count_tools, refuses_tool
 
 CODEC = Codec(
     name=NAME,
@@ -35,6 +35,8 @@ CODEC = Codec(
         ),
         seal_vendor="google",
         convert_tool_schema=convert_tool_schema,
+        refuses_tool=refuses_tool,
+        judged_members=lambda _model: JUDGED_MEMBERS,
         max_tools=lambda _model: 512,
         call_finish_kinds=frozenset({"stop", "calls"}),
         turns_key="contents",

@@ -22,6 +22,7 @@ from toolwire.core.ir import (
     Settings,
     Text,
     Thinking,
+    Tool,
     ToolChoice,
     Turn,
     replace_fields,
@@ -277,11 +278,16 @@ def _read_response_format(node: Object, keys: list[str], path: Path, reading: Pa
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
+def _has_refused_choice(request: Request) -> bool:
+    """Google refuses a calling mode without functions."""
+    return request.choice is not None and not any(isinstance(tool, Tool) for tool in request.tools)
+
+
 def write_request(request: Request, ledger: Ledger) -> Object:
     model = family(request.model)
     unsigned = find_unsigned_calls(request.turns) if model.is_gemini_3 else {}
     origin, settings = request.origin, request.settings
-    if (wire := intact_wire(origin)) is not None and not unsigned:
+    if (wire := intact_wire(origin)) is not None and not unsigned and not _has_refused_choice(request):
         return wire
     own = origin if is_own(origin) else None
     writing = PartWriteContext(ledger, model, is_foreign=is_foreign(origin), writes_ids=model.major != 2)

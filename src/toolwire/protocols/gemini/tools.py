@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
@@ -36,9 +37,16 @@ from toolwire.schema.keywords import (
     convert_inner_schemas,
 )
 from toolwire.schema.object_root import ensure_object_root
-from toolwire.schema.openapi_subset import convert_to_openapi_subset
-from toolwire.schema.repair import ANY_ARGUMENTS, accept_any_if_too_deep, point_references
+from toolwire.schema.openapi_subset import convert_to_openapi_subset, fits_openapi_dialect
+from toolwire.schema.repair import (
+    ANY_ARGUMENTS,
+    accept_any_if_too_deep,
+    is_usual,
+    point_references,
+    repair_schema,
+)
 from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.validate import find_schema_problems
 
 _PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
 _RESPONSE_SLOTS = ("response", "responseJsonSchema")
@@ -206,7 +214,7 @@ def declares_functions(entries: list[Object]) -> bool:
 
 def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
     """`toolConfig` with the calling mode; None if there is nothing to write."""
-    if (wire := intact_wire(choice.origin)) is not None:
+    if has_functions and (wire := intact_wire(choice.origin)) is not None:
         return wire
     calling = _write_calling_config(choice, has_functions, ledger)
     config = {} if calling is None else {"functionCallingConfig": calling}
@@ -215,10 +223,12 @@ def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -
 
 def _write_calling_config(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
     function_names = [tool.name for tool in choice.tools if tool.kind == "function"]
-    if not has_functions and is_foreign(choice.origin):
+    if not has_functions:
+        why = "there are no functions"
         if choice.mode not in ("auto", "none"):
-            what, why = "the forced call was left out", "there are no functions"
-            ledger.note("choice-weakened", source_path(choice), what, why)
+            ledger.note("choice-weakened", source_path(choice), "the forced call was left out", why)
+        elif is_own(choice.origin):
+            ledger.note("choice-mapped", source_path(choice), "the calling mode was left out", why)
         return None
     if choice.mode in ("required", "none") and is_foreign(choice.origin):
         what = f"`{choice.mode}` became the mode {_CALLING_MODES[choice.mode]}"
@@ -258,9 +268,22 @@ def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
 @accept_any_if_too_deep
 def convert_tool_schema(schema: Json, model: str) -> ConvertedSchema:
     """The schema of a tool's arguments as the model accepts it."""
-    if family(model).takes_json_schema:
-        return ensure_object_root(schema)
-    return convert_to_openapi_subset(schema, arguments=True)
+    if not family(model).takes_json_schema:
+        return convert_to_openapi_subset(schema, arguments=True)
+    valid = ConvertedSchema(schema) if is_usual(schema) else repair_schema(schema)
+    made = ensure_object_root(valid.schema)
+    return replace(made, changes=(*valid.changes, *made.changes)) if valid.changes else made
+
+
+JUDGED_MEMBERS = frozenset({"tools", "toolConfig", "tool_config"})
+
+
+def refuses_tool(tool: Tool, model: str) -> bool:
+    """Google refuses the whole request if a schema is not of the dialect of its key."""
+    node = names.DECLARATION_KEYS(tool.origin.wire) if is_own(tool.origin) else {}
+    if (schema := node.get("parametersJsonSchema")) is not None:
+        return bool(find_schema_problems(schema)) or not all_schemas_pass(schema, _defines_required)
+    return node.get("parameters") is not None and not fits_openapi_dialect(node["parameters"])
 
 
 def write_schema(

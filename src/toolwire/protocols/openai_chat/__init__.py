@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.core.tokens import is_openai_model, openai_max_tools
+from toolwire.core.tokens import is_openai_model, openai_max_tools, openai_refuses_tool
 from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.members import REQUEST_MEMBERS
-from toolwire.protocols.openai_chat.models import QUIRKS, supports_model, supports_provider_tool
+from toolwire.protocols.openai_chat.models import JUDGED_MEMBERS, QUIRKS, supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
@@ -32,6 +32,8 @@ CONSTRAINTS = Constraints(
     json_mode_needs_word=True,
     convert_tool_schema=convert_to_openai_parameters,
     convert_strict_schema=convert_to_openai_strict,
+    refuses_tool=openai_refuses_tool,
+    judged_members=lambda model: JUDGED_MEMBERS if is_openai_model(model) else frozenset(),
     convert_format_schema=lambda schema, model: (
         convert_to_openai_parameters(schema) if is_openai_model(model) else ConvertedSchema(schema)
     ),

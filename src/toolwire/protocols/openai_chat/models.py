@@ -45,7 +45,10 @@ class Family(Struct, frozen=True, kw_only=True):
     video: bool = True
     search: bool = False
     native: bool = False
-    """The client sent a Chat request: it knows its model, so nothing is adapted."""
+    """The client sent a Chat request: it knows its model, so nothing is adapted but what OpenAI's models are known to
+    refuse."""
+    refused: frozenset[str] = frozenset()
+    """Members of a request that a model of OpenAI is known to refuse."""
 
 
 DEFAULT_FAMILY = Family()
@@ -90,8 +93,19 @@ def family(model: str, native: bool = False) -> Family:
         found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
         breakpoint = found.breakpoint or "prompt_cache_breakpoint"
-        return replace(found, native=True, reasoning_back=True, breakpoint=breakpoint)
+        refused = frozenset() if vendor else _refused_members(found)
+        return replace(found, native=True, reasoning_back=True, breakpoint=breakpoint, refused=refused)
     return replace(found, search=True) if _SEARCH_MODELS.search(name) else found
+
+
+SAMPLING_MEMBERS = ("temperature", "top_p", "logprobs", "top_logprobs")
+JUDGED_MEMBERS = frozenset({"tools", "functions", "max_tokens", "stop", *SAMPLING_MEMBERS})
+
+
+def _refused_members(family: Family) -> frozenset[str]:
+    refused: set[str] = set() if family.max_tokens_key == "max_tokens" else {"max_tokens"}
+    refused |= set() if family.stop else {"stop"}
+    return frozenset(refused if family.sampling else refused.union(SAMPLING_MEMBERS))
 
 
 def supports_model(model: str, with_tools: bool) -> bool:
@@ -117,7 +131,7 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 
 MAX_STOP_SEQUENCES = 4
 MAX_USER_LENGTH = 64
-SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
+SAMPLING_SETTINGS = frozenset(SAMPLING_MEMBERS)
 
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
@@ -125,7 +139,7 @@ def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, famil
     wire = request.origin.wire if family.native and is_own(request.origin) else {}
     if not wire or wire.get("model") != request.model:
         return default_key
-    return next((key for key in keys if wire.get(key) is not None), default_key)
+    return next((key for key in keys if wire.get(key) is not None and key not in family.refused), default_key)
 
 
 def write_user(request: Request, user: str, out: Object, family: Family, ledger: Ledger) -> None:
@@ -140,7 +154,7 @@ def write_stop_sequences(request: Request, stop: tuple[str, ...], out: Object, f
     where = request.settings.where.get("stop")
     if not stop and not family.native:
         return  # OpenAI refuses an empty list
-    if not family.stop and not family.native:
+    if "stop" in family.refused or not (family.stop or family.native):
         ledger.note("no-counterpart", where, "`stop` was left out", "this model does not accept it")
         return
     out["stop"] = list(stop if family.native else stop[:MAX_STOP_SEQUENCES])

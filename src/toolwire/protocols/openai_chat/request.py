@@ -465,9 +465,9 @@ _NO_KEYS: frozenset[str] = frozenset()
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if (wire := intact_wire(origin)) is not None:
-        return wire
     known = family(request.model, is_own(origin) or ledger.source == NAME)
+    if (wire := intact_wire(origin)) is not None and known.refused.isdisjoint(wire):
+        return wire
     messages: list[Object] = []
     if request.system:
         messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
@@ -484,7 +484,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.stream is not None:
         out["stream"] = request.stream
     _write_settings(request, out, known, ledger)
-    return restore_original_keys(out, origin, NAME)
+    out = restore_original_keys(out, origin, NAME)
+    if "max_tokens" in known.refused and out.pop("max_tokens", None) is not None:  # beside `max_completion_tokens`
+        ledger.note("no-counterpart", (None, "max_tokens"), "`max_tokens` was left out")
+    return out
 
 
 def _write_settings(request: Request, out: Object, family: Family, ledger: Ledger) -> None:
@@ -495,12 +498,16 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     refused = refused if has_tools else refused | {"parallel"}
     for field in filter(present.__contains__, names.COPIED_SETTINGS):
         key, _ = names.COPIED_SETTINGS[field]
-        if field in refused and not family.native:
+        if key in family.refused or (field in refused and not family.native):
             ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
         else:
             out[key] = getattr(settings, field)
     if settings.max_tokens is not None:
-        out[key_as_sent(request, names.MAX_TOKENS_KEYS, family.max_tokens_key, family)] = settings.max_tokens
+        key = key_as_sent(request, names.MAX_TOKENS_KEYS, family.max_tokens_key, family)
+        out[key] = settings.max_tokens
+        if "max_tokens" in family.refused and settings.where.get("max_tokens") == (None, "max_tokens"):
+            what, why = f"`max_tokens` became `{key}`", f"{request.model} refuses `max_tokens`"
+            ledger.note("setting-mapped", (None, "max_tokens"), what, why)
     if settings.user is not None:
         write_user(request, settings.user, out, family, ledger)
     if settings.stop is not None:

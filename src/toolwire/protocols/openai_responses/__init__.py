@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.core.tokens import is_openai_model, openai_max_tools
+from toolwire.core.tokens import is_openai_model, openai_max_tools, openai_refuses_tool
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.members import REQUEST_MEMBERS
-from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
+from toolwire.protocols.openai_responses.models import JUDGED_MEMBERS, QUIRKS, supports_provider_tool
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
 from toolwire.protocols.openai_responses.request import flatten_tool_choice, peek_request, read_request, write_request
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
@@ -37,6 +37,8 @@ CODEC = Codec(
         json_mode_needs_word=True,
         convert_tool_schema=convert_to_openai_parameters,
         convert_strict_schema=convert_to_openai_strict,
+        refuses_tool=openai_refuses_tool,
+        judged_members=lambda model: JUDGED_MEMBERS if is_openai_model(model) else frozenset(),
         convert_format_schema=lambda schema, model: (
             convert_to_openai_parameters(schema) if is_openai_model(model) else ConvertedSchema(schema)
         ),

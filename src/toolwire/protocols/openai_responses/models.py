@@ -22,6 +22,8 @@ class Family(Struct, frozen=True):
     """Is it known to be one of OpenAI's?"""
 
 
+SAMPLING_MEMBERS = ("temperature", "top_p")
+JUDGED_MEMBERS = frozenset({"tools", *SAMPLING_MEMBERS})
 _WITHOUT_SAMPLING = re.compile(r"gpt-6|o[134](-|$)")
 
 

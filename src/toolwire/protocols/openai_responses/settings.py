@@ -23,7 +23,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort
 from toolwire.protocols.openai_responses import names
-from toolwire.protocols.openai_responses.models import family
+from toolwire.protocols.openai_responses.models import SAMPLING_MEMBERS, family
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 from toolwire.protocols.openai_responses.tools import INCLUDE_SOURCES, write_provider_tool_settings
 
@@ -136,6 +136,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     for key, (field, _) in COPIED_SETTINGS.items():
         if field in present:
             out[key] = getattr(settings, field)
+    _drop_refused_settings(request, out, ledger)
     if ledger.source != NAME:
         _fit_settings(request, out, ledger)
     if settings.thinking is not None:
@@ -156,6 +157,19 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if used_old_key and "safety_identifier" in out:
         out["user"] = out.pop("safety_identifier")
     ledger.note_unwritten_settings(settings, present, SUPPORTED_SETTINGS)
+
+
+def refuses_settings(request: Request) -> bool:
+    """Does the model refuse a setting that the request has?"""
+    settings = request.settings
+    return not (settings.temperature is None and settings.top_p is None) and not family(request.model).sampling
+
+
+def _drop_refused_settings(request: Request, out: Object, ledger: Ledger) -> None:
+    for field in SAMPLING_MEMBERS if refuses_settings(request) else ():
+        if out.pop(field, None) is not None:
+            where, why = request.settings.where.get(field), f"{request.model} refuses it"
+            ledger.note("no-counterpart", where, f"`{field}` was left out", why)
 
 
 def _reasons(request: Request) -> bool:
@@ -180,11 +194,6 @@ def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if "store" not in out:
         out["store"] = False
         ledger.note("default-added", (None, "store"), "`store: false` was set")
-    if not family(request.model).sampling:
-        why = f"{request.model} refuses it"
-        for field in ("temperature", "top_p"):
-            if out.pop(field, None) is not None:
-                ledger.note("no-counterpart", where.get(field), f"`{field}` was left out", why)
 
 
 def _write_reasoning_settings(request: Request, thinking: Thinking, out: Object, ledger: Ledger) -> None:

@@ -225,32 +225,25 @@ def _can_stay_unchanged(
         return False
     if choice is not None and choice.tools:
         return False
-    pattern, limit = constraints.tool_name_pattern, constraints.max_tool_name_length
-    convert, has_strict_form = constraints.convert_tool_schema, constraints.convert_strict_schema is not None
-    found = work_out(
-        _unchanged_names, request.tools, pattern, limit, convert, has_strict_form, ledger.target, request.model
-    )
-    names, conversions = found
+    names, conversions = work_out(_unchanged_names, request.tools, constraints, ledger.target, request.model)
     converted_schemas |= conversions
     if names is None:
         return False
-    fits = pattern.fullmatch
+    fits, limit = constraints.tool_name_pattern.fullmatch, constraints.max_tool_name_length
     undeclared = features.names - names if features.names else ()
     return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 
 
 def _unchanged_names(
     tools: tuple[AnyTool, ...],
-    pattern: re.Pattern[str],
-    limit: int,
-    convert: Callable[[Json, str], ConvertedSchema] | None,
-    has_strict_form: bool,
+    constraints: Constraints,
     target: str,
     model: str,
 ) -> tuple[frozenset[str] | None, Mapping[int, ConvertedSchema]]:
     """The names of the functions, None where one of them, or its schema, must be changed; and the schemas that were
     converted to find out, by the `id` of the original."""
-    fits = pattern.fullmatch
+    fits, limit = constraints.tool_name_pattern.fullmatch, constraints.max_tool_name_length
+    convert = constraints.convert_tool_schema
     names: set[str] = set()
     converted_schemas: dict[int, ConvertedSchema] = {}
     for tool in tools:
@@ -262,10 +255,13 @@ def _unchanged_names(
         if not (name.isidentifier() and name.isascii()) and not fits(name):
             return None, converted_schemas
         names.add(name)
-        is_foreign = origin is None or origin.protocol != target
-        if is_foreign and tool.strict and has_strict_form:
+        if origin is not None and origin.protocol == target:
+            if constraints.refuses_tool(tool, model):
+                return None, converted_schemas
+            continue
+        if tool.strict and constraints.convert_strict_schema is not None:
             return None, converted_schemas
-        if convert is not None and schema is not None and is_foreign:
+        if convert is not None and schema is not None:
             converted = converted_schemas[id(schema)] = convert(schema, model)
             if converted.schema is not schema:
                 return None, converted_schemas
@@ -351,7 +347,9 @@ def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
 def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str, object]:
     convert = namer.constraints.convert_tool_schema
     is_own = tool.origin is not None and tool.origin.protocol == namer.ledger.target
-    if convert is None or "parameters" in changes or tool.parameters is None or is_own:
+    if convert is None or "parameters" in changes or (tool.parameters is None and not is_own):
+        return {}
+    if is_own and not namer.constraints.refuses_tool(tool, namer.model):
         return {}
     made: dict[str, object] = {}
     if tool.strict and namer.constraints.convert_strict_schema is not None:
@@ -362,12 +360,15 @@ def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> di
             made["strict"] = None
     else:
         converted = namer.converted_schemas.get(id(tool.parameters)) or convert(tool.parameters, namer.model)
-    if converted.schema is tool.parameters:
+    if converted.schema is tool.parameters and not is_own:
         return made
     if converted.changes_arguments:
         namer.schema_conversions[str(changes.get("name", tool.name))] = converted
     for change in converted.changes:
         what = f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}"
+        namer.ledger.note("schema-rewritten", source_path(tool), what)
+    if is_own and not converted.changes:
+        what = f"the schema of `{tool.name}` was written as standard JSON Schema"
         namer.ledger.note("schema-rewritten", source_path(tool), what)
     return {**made, "parameters": converted.schema}
 
