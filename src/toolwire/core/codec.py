@@ -304,8 +304,17 @@ class TokenCountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The ordinary request body that a count request is about."""
     write_body: Callable[[Object, str], Object]
     """The count request for an ordinary request body and a model."""
-    read_count: Callable[[Json], int | None]
-    write_count: Callable[[int], Object]
+    count_key: str
+    """The member of the answer with the count."""
+    other_members: Mapping[str, Json] = EMPTY_MAPPING
+    """What else is in the answer."""
+
+    def read_count(self, body: Json) -> int | None:
+        count = body.get(self.count_key) if isinstance(body, dict) else None
+        return count if type(count) is int else None
+
+    def write_count(self, tokens: int) -> Object:
+        return {**self.other_members, self.count_key: tokens}
 
 
 class RateLimit(msgspec.Struct, frozen=True):

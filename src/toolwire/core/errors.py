@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Response
-from toolwire.core.json_values import Json, Malformed, encode_text
+from toolwire.core.json_values import Json, Malformed, Object, encode_text
 from toolwire.core.rate_limits import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
@@ -49,6 +49,12 @@ def expect_answer(response: Response) -> Response:
     if response.is_hollow:
         raise Malformed(None, f"this is not an answer: {NOTHING_SAID}")
     return response
+
+
+def text_field(error: Object, key: str) -> str:
+    """A text in an error; "" for a value of another type: whatever an error holds, it is read."""
+    value = error.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def read_unshaped_error(body: Json, status: int) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from toolwire.core.ir import NO_SETTINGS, Origin, Settings, UnknownField
+from toolwire.core.ir import NO_SETTINGS, Origin, Seal, Settings, UnknownField
 from toolwire.core.json_values import Json, Object, Path
 
 
@@ -65,6 +65,11 @@ class OriginChecks(Struct, frozen=True):
     def is_foreign(self, origin: Origin | None) -> bool:
         """Was the node read from another protocol? One without an origin was made by Toolwire's caller."""
         return origin is not None and origin.protocol != self.protocol
+
+    def is_own_seal(self, seal: Seal | None) -> TypeGuard[Seal]:
+        """Did a provider of this protocol make the seal, also if that carries the seal of another vendor (`@`)?"""
+        name = self.protocol
+        return seal is not None and (seal.maker == name or seal.maker.startswith((f"{name}/", f"{name}@")))
 
 
 def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> Object:

@@ -45,7 +45,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.models import read_cache, write_cache
-from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, is_own_seal
 from toolwire.protocols.anthropic.tools import (
     TOOL_BY_RESULT_TYPE,
     known_call_keys,
@@ -341,13 +341,13 @@ def write_citation(item: Citation, part: Part, ledger: Ledger, in_response: bool
 
 
 def _write_reasoning(part: Reasoning, ledger: Ledger, in_response: bool) -> Object | None:
-    value = own_seal_value(part.seal)
-    if part.seal is not None and value is None:
-        ledger.note("seal-dropped", source_path(part), "the signature of another provider was removed")
-    if value is not None:
+    seal = part.seal
+    if is_own_seal(seal):
         if part.hidden:
-            return {"type": "redacted_thinking", "data": value}
-        return {"type": "thinking", "thinking": part.text, "signature": value}
+            return {"type": "redacted_thinking", "data": seal.value}
+        return {"type": "thinking", "thinking": part.text, "signature": seal.value}
+    if seal is not None:
+        ledger.note("seal-dropped", source_path(part), "the signature of another provider was removed")
     if in_response:
         return {"type": "thinking", "thinking": part.text, "signature": ""} if part.text else None
     if part.text:

@@ -14,6 +14,7 @@ from toolwire.core.errors import (
     is_context_overflow,
     read_retry_after,
     read_unshaped_error,
+    text_field,
     write_retry_after,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
@@ -66,7 +67,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
         message, kind = read_unshaped_error(body, status), failure_kind_for_status(status)
         status = status or STATUS_BY_FAILURE_KIND[kind]
         return Failure(kind, message, status, retry_after=retry_after, origin=reading.whole_origin(body, None))
-    error_type, message = _text_field(error, "type"), _text_field(error, "message")
+    error_type, message = text_field(error, "type"), text_field(error, "message")
     message = message or error_type or "the provider gave no reason"
     kind, usual_status = KIND_BY_ERROR_TYPE.get(error_type, (failure_kind_for_status(status), status))
     if kind in OVERFLOW_KINDS and is_context_overflow(message):
@@ -81,11 +82,6 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
         retry_after=retry_after,
         origin=reading.read_origin(body, None, ERROR_BODY_KEYS),
     )
-
-
-def _text_field(node: Object, key: str) -> str:
-    value = node.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def write_error(failure: Failure) -> ErrorReply:

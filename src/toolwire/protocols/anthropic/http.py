@@ -12,7 +12,7 @@ from toolwire.core.codec import (
     TokenCountEndpoint,
     parse_passthrough_endpoints,
 )
-from toolwire.core.json_values import Json, Object
+from toolwire.core.json_values import Object
 from toolwire.core.model_lists import read_data_list
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
 from toolwire.protocols.anthropic.models import ALL_EFFORTS, family, find_model_facts
@@ -165,11 +165,6 @@ def choose_version(model: str, body: bytes, requested: str) -> str:
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def _read_count_response(body: Json) -> int | None:
-    count = body.get("input_tokens") if isinstance(body, dict) else None
-    return count if type(count) is int else None
-
-
 # --- objects that answers create --------------------------------------------------------------------------------------
 
 
@@ -255,7 +250,6 @@ HTTP = Http(
         path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
         write_body=lambda body, model: {key: body[key] for key in body if key in COUNT_TOKENS_KEYS} | {"model": model},
-        read_count=_read_count_response,
-        write_count=lambda tokens: {"input_tokens": tokens},
+        count_key="input_tokens",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolwire.core.ir import FinishKind, Role, Seal
+from toolwire.core.ir import FinishKind, Role
 from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import OriginChecks
 
@@ -225,10 +225,4 @@ def find_client_tool(kind: str) -> tuple[str, Object] | None:
 
 _ORIGINS = OriginChecks(NAME)
 intact_wire, is_own, is_foreign = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_foreign
-
-
-def own_seal_value(seal: Seal | None) -> str | None:
-    """The value of a seal that Anthropic made."""
-    if seal is None or not (seal.maker == NAME or seal.maker.startswith(f"{NAME}/")):
-        return None
-    return seal.value
+is_own_seal = _ORIGINS.is_own_seal

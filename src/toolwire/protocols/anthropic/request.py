@@ -58,7 +58,7 @@ from toolwire.protocols.anthropic.models import (
     read_cache,
     write_cache,
 )
-from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, is_own_seal
 from toolwire.protocols.anthropic.tools import (
     NO_PARAMETERS,
     disown_unsealed_parts,
@@ -684,7 +684,7 @@ def _has_calls_without_reasoning(request: Request) -> bool:
     for turn in reversed(request.turns):
         if turn.role == "assistant":
             first = turn.parts[0] if turn.parts else None
-            signed = isinstance(first, Reasoning) and own_seal_value(first.seal) is not None
+            signed = isinstance(first, Reasoning) and is_own_seal(first.seal)
             return not signed and any(isinstance(part, Call) for part in turn.parts)
         if not any(isinstance(part, Result) for part in turn.parts):
             return False

@@ -34,7 +34,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.anthropic.content import write_citation, write_part
 from toolwire.protocols.anthropic.errors import write_error
-from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, own_seal_value
+from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, is_own_seal
 from toolwire.protocols.anthropic.response import (
     DELTA_USAGE,
     MESSAGE_USAGE,
@@ -411,15 +411,15 @@ class StreamWriter(EventWriter):
     def _write_signature(self, open_part: _OpenPart, index: int) -> bytes:
         """Write the signature, which comes last."""
         assert isinstance(open_part.part, Reasoning)
-        value = own_seal_value(open_part.seal)
-        if value is None:
-            if open_part.seal is not None:
+        seal = open_part.seal
+        if not is_own_seal(seal):
+            if seal is not None:
                 what = "the signature of another provider was removed"
                 self._ledger.note("seal-dropped", source_path(open_part.part), what)
             return b""
         if open_part.part.hidden:
-            return self._write_block_start(index, open_part, {"type": "redacted_thinking", "data": value})
-        return self._write_block_delta(index, open_part, {"type": "signature_delta", "signature": value})
+            return self._write_block_start(index, open_part, {"type": "redacted_thinking", "data": seal.value})
+        return self._write_block_delta(index, open_part, {"type": "signature_delta", "signature": seal.value})
 
     def _write_whole_part(self, open_part: _OpenPart, index: int) -> bytes:
         """Write a part that comes in one piece."""

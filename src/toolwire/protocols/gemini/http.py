@@ -313,11 +313,6 @@ def _write_count_request(body: Object, model: str) -> Object:
     return {"generateContentRequest": {"model": resource_name(model), **body}}
 
 
-def _read_count_response(body: Json) -> int | None:
-    count = body.get("totalTokens") if isinstance(body, dict) else None
-    return count if type(count) is int else None
-
-
 HTTP = Http(
     request_path=request_path,
     provider_tool_markers=(b"oogleSearch", b"oogle_search", b"rlContext", b"rl_context"),
@@ -375,8 +370,7 @@ HTTP = Http(
         path=lambda model: f"{model_path(model)}:countTokens",
         read_body=_read_count_request,
         write_body=_write_count_request,
-        read_count=_read_count_response,
-        write_count=lambda tokens: {"totalTokens": tokens},
+        count_key="totalTokens",
     ),
     make_framing_converter=lambda name: ArrayFramingConverter() if name == "array" else None,
     repeats_stream_failure=True,

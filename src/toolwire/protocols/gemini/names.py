@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TypeGuard
 
-from toolwire.core.ir import FinishKind, Role, Seal
+from toolwire.core.ir import FinishKind, Role
 from toolwire.core.json_values import Object
 from toolwire.core.provenance import OriginChecks
 
@@ -210,7 +209,4 @@ WRITTEN_FINISH_REASONS = KIND_BY_FINISH_REASON.keys() - {"FUNCTION_CALL"}
 
 _ORIGINS = OriginChecks(NAME)
 intact_wire, is_own, is_foreign = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_foreign
-
-
-def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
-    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
+is_own_seal = _ORIGINS.is_own_seal

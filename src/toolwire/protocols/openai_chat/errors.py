@@ -15,6 +15,7 @@ from toolwire.core.errors import (
     read_retry_after,
     read_retry_after_message,
     read_unshaped_error,
+    text_field,
     word_overflow,
     write_retry_after,
 )
@@ -68,8 +69,8 @@ _OWN_OVERFLOW = re.compile(
 def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAPPING) -> Failure:
     """A failure from a body of any shape."""
     error = _find_error_object(body)
-    message = _text_field(error, "message") or _text_field(error, "detail") or _text_field(error, "error")
-    code, type_ = _text_field(error, "code"), _text_field(error, "type")
+    message = text_field(error, "message") or text_field(error, "detail") or text_field(error, "error")
+    code, type_ = text_field(error, "code"), text_field(error, "type")
     if not 400 <= status < 600:
         numbers = (_read_number(error.get(key)) for key in ("status_code", "status", "code"))
         status = next((number for number in numbers if 400 <= number < 600), 0)
@@ -80,7 +81,7 @@ def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAP
         message,
         status,
         code or (type_ if type_ != "invalid_request_error" else ""),
-        _text_field(error, "param"),
+        text_field(error, "param"),
         read_retry_after_message(message) if retry_after is None else retry_after,
         Origin(NAME, None, body) if isinstance(body, dict) and "error" in body else None,
     )
@@ -96,11 +97,6 @@ def _find_error_object(body: Json) -> Object:
     if isinstance(error, str):
         return {**body, "message": body.get("message") or error}
     return error if isinstance(error, dict) else body
-
-
-def _text_field(node: Object, key: str) -> str:
-    value = node.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _read_number(value: Json) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from toolwire.core.ir import FinishKind, Role, Seal
+from toolwire.core.ir import FinishKind, Role
 from toolwire.core.json_values import Json, Object, Path, get_bool, get_int, get_number, get_object, get_text
 from toolwire.core.provenance import OriginChecks
 
@@ -159,8 +159,5 @@ def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
     return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
 
 
-intact_wire, is_own = OriginChecks(NAME).intact_wire, OriginChecks(NAME).is_own
-
-
-def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
-    return seal is not None and (seal.maker == NAME or seal.maker.startswith((NAME + "/", NAME + "@")))
+_ORIGINS = OriginChecks(NAME)
+intact_wire, is_own, is_own_seal = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_own_seal

@@ -49,11 +49,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 ).make_reader_and_writer()
 
 
-def _read_count_response(body: Json) -> int | None:
-    count = body.get("input_tokens") if isinstance(body, dict) else None
-    return count if type(count) is int else None
-
-
 _CREATORS = frozenset("code_interpreter_call container_file_citation container_reference".split())
 """Types of items, annotations and environments in which OpenAI names a container that it has made."""
 _WRITTEN_BY_MODEL = frozenset({"input", "arguments", "action", "code"})
@@ -120,7 +115,7 @@ HTTP = Http(
         path=lambda model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
         write_body=lambda body, model: {key: body[key] for key in body if key in COUNT_TOKENS_KEYS} | {"model": model},
-        read_count=_read_count_response,
-        write_count=lambda tokens: {"object": "response.input_tokens", "input_tokens": tokens},
+        count_key="input_tokens",
+        other_members={"object": "response.input_tokens"},
     ),
 )

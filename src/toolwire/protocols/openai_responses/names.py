@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
 
 from msgspec import Raw, Struct
 
-from toolwire.core.ir import FinishKind, Role, Seal
+from toolwire.core.ir import FinishKind, Role
 from toolwire.core.json_values import Json
 from toolwire.core.provenance import OriginChecks
 
@@ -212,8 +211,5 @@ REDUNDANT_EVENTS = frozenset(
 )
 """Events without information that is not also in the finished item or in an earlier event."""
 
-intact_wire, is_own = OriginChecks(NAME).intact_wire, OriginChecks(NAME).is_own
-
-
-def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
-    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
+_ORIGINS = OriginChecks(NAME)
+intact_wire, is_own, is_own_seal = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_own_seal

@@ -12,6 +12,7 @@ from toolwire.core.errors import (
     failure_kind_for_status,
     read_retry_after,
     read_unshaped_error,
+    text_field,
     write_retry_after,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
@@ -49,14 +50,14 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
     """An `error` object, in a whole answer or in a stream."""
     given = error.get("status")
     status = given if isinstance(given, int) and not isinstance(given, bool) else status
-    kind = KIND_BY_ERROR_TYPE.get(_text_field(error, "type")) or _failure_kind(status)
+    kind = KIND_BY_ERROR_TYPE.get(text_field(error, "type")) or _failure_kind(status)
     wait = error.get("retry_after")
     return Failure(
         kind,
-        _text_field(error, "message") or "the provider failed without a reason",
+        text_field(error, "message") or "the provider failed without a reason",
         status or STATUS_BY_FAILURE_KIND[kind],
-        _text_field(error, "code"),
-        _text_field(error, "path"),
+        text_field(error, "code"),
+        text_field(error, "path"),
         None if wait is None or isinstance(wait, (bool, str, list, dict)) else to_float(wait),
         Origin(NAME, path, error),
     )
@@ -105,8 +106,3 @@ def write_malformed_arguments(call: Call, finish: Finish | None) -> Object:
     failure = Failure("upstream", message, 502, "malformed_arguments")
     details = {"tool_call_id": write_call_id(call.id), "name": call.name, "raw_arguments": call.arguments}
     return write_failure(failure) | details
-
-
-def _text_field(node: Object, key: str) -> str:
-    value = node.get(key)
-    return value if isinstance(value, str) else ""
