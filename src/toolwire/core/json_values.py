@@ -54,6 +54,15 @@ class Malformed(Exception):
 _MAX_CACHED_KEY_LENGTH = 200
 
 
+def path_keys(path: Path) -> list[str | int]:
+    """The keys of a linked path, the outermost first."""
+    keys: list[str | int] = []
+    while path is not None:
+        path, key = path
+        keys.append(key)
+    return keys[::-1]
+
+
 def json_pointer(path: Path) -> str:
     """Write a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     if path is None:
@@ -66,11 +75,7 @@ def json_pointer(path: Path) -> str:
 
 @lru_cache(maxsize=2048)  # one agent's requests lose the same things every time
 def _cached_pointer(path: Path) -> str:
-    keys: list[str] = []
-    while path is not None:
-        path, key = path
-        keys.append(str(key).replace("~", "~0").replace("/", "~1"))
-    keys.reverse()
+    keys = [str(key).replace("~", "~0").replace("/", "~1") for key in path_keys(path)]
     text = "/".join(keys)
     return text if keys[0] == "event" else f"/{text}"
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.core.json_values import Json, Number, Object, Path, encode, to_float
+from toolwire.core.json_values import Json, Number, Object, Path, encode, path_keys, to_float
 from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
     DEFINITION_KEYWORDS,
@@ -17,9 +17,10 @@ from toolwire.schema.keywords import (
     SCHEMA_MAP_KEYWORDS,
     TYPE_NAMES,
     ChangeLog,
-    convert_inner_schemas,
+    convert_schemas,
     inner_schemas,
     is_number,
+    object_or_empty,
     short_json,
     type_name,
     walk_schemas,
@@ -228,7 +229,7 @@ def merge_alternatives(options: list[Object], note: NoteChange) -> Object:
     the alternatives."""
     properties: dict[str, list[Json]] = {}
     for option in options:
-        for name, child in _properties_of(option).items():
+        for name, child in object_or_empty(option.get("properties")).items():
             properties.setdefault(name, []).append(child)
         for key in [key for key in option if key not in _MERGED_KEYWORDS]:
             note(f"`{key}` of an alternative was left out")
@@ -256,11 +257,6 @@ _MERGED_KEYWORDS = (
 _SKETCH_LENGTH = 2_000
 
 
-def _properties_of(option: Object) -> Object:
-    properties = option.get("properties")
-    return properties if isinstance(properties, dict) else {}
-
-
 def string_items(required: Json) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
@@ -270,7 +266,7 @@ def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
     length = 0
     for option in options:
         required = string_items(option.get("required"))
-        members = _properties_of(option)
+        members = object_or_empty(option.get("properties"))
         words = []
         for name in required:
             values = _listed_values(members.get(name)) or ()
@@ -459,27 +455,17 @@ def find_references(schema: Json) -> set[str]:
 def move_references(schema: Json, move: Callable[[str], str]) -> Json:
     """The schema with its references rewritten by `move`; the same object if none changed."""
 
-    def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict):
-            return node
-        out: Object = convert_inner_schemas(node, path, convert)
-        for key in REFERENCE_KEYWORDS:
-            old = node.get(key)
-            if isinstance(old, str) and (new := move(old)) != old:
-                out = dict(out) if out is node else out
-                out[key] = new
-        return out
+    def convert(node: Object, path: Path) -> Object:
+        references = {key: node[key] for key in REFERENCE_KEYWORDS if isinstance(node.get(key), str)}
+        moved = {key: new for key, old in references.items() if (new := move(old)) != old}
+        return node | moved if moved else node
 
-    return convert(schema, None)
+    return convert_schemas(schema, convert)
 
 
 def reference_to(path: Path) -> str:
     """The reference to the place at this path of a schema."""
-    keys: list[str] = []
-    while path is not None:
-        path, key = path
-        keys.append(escape_reference_key(str(key)))
-    return "/".join(["#", *reversed(keys)])
+    return "/".join(["#", *(escape_reference_key(str(key)) for key in path_keys(path))])
 
 
 def escape_reference_key(key: str) -> str:

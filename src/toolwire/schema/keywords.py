@@ -24,6 +24,7 @@ from toolwire.core.json_values import (
     encode_text,
     is_too_deep,
     json_pointer,
+    path_keys,
     to_float,
 )
 
@@ -86,12 +87,7 @@ class SchemaChange(Struct, frozen=True):
 
     def path_from(self, root: Path) -> Path:
         """The place in the body that contains the schema at `root`."""
-        keys: list[str | int] = []
-        path = self.path
-        while path is not None:
-            path, key = path
-            keys.append(key)
-        return reduce(lambda parent, key: (parent, key), reversed(keys), root)
+        return reduce(lambda parent, key: (parent, key), path_keys(self.path), root)
 
 
 class ConvertedSchema(Struct, frozen=True):
@@ -179,10 +175,7 @@ def inner_schemas(node: Object, path: Path = None) -> Iterator[tuple[Json, Path]
 def holding_keyword(path: Path) -> str:
     """The keyword that holds the schema at this path: `properties` for a property, whatever its name is. A property may
     be called `items` or `$defs`, so the keys alone do not tell."""
-    keys: list[str | int] = []
-    while path is not None:
-        path, key = path
-        keys.append(key)
+    keys = path_keys(path)[::-1]
     keyword: str | int = ""
     while keys:
         keyword = keys.pop()
@@ -278,6 +271,23 @@ def _convert_children(holder: Json, children: Iterable[tuple[Any, Json]], path: 
     return out
 
 
+def convert_schemas(schema: Json, convert: Callable[[Object, Path], Json]) -> Json:
+    """The schema with itself and all schemas inside it converted, the inner ones first."""
+
+    def convert_one(node: Json, path: Path) -> Json:
+        return convert(convert_inner_schemas(node, path, convert_one), path) if isinstance(node, dict) else node
+
+    return convert_one(schema, None)
+
+
+def list_or_empty(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def object_or_empty(value: Json) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
 def type_name(value: Json) -> str | None:
     """The standard name of a type in any spelling; None if it is unknown."""
     if isinstance(value, str):
@@ -342,10 +352,7 @@ def add_descriptions(schema: Json) -> ConvertedSchema:
     refuse_deep_nesting(schema)
     notes = ChangeLog()
 
-    def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict):
-            return node
-        node = convert_inner_schemas(node, path, convert)
+    def describe_properties(node: Object, path: Path) -> Object:
         if _has_described_properties(node):
             return node
         properties: Object = dict(node["properties"])
@@ -356,7 +363,7 @@ def add_descriptions(schema: Json) -> ConvertedSchema:
                 notes.add((((path, "properties"), name)), f"the description `{text}` was made from the name")
         return {**node, "properties": properties}
 
-    return ConvertedSchema(convert(schema, None), notes.changes())
+    return ConvertedSchema(convert_schemas(schema, describe_properties), notes.changes())
 
 
 def describe_name(name: str) -> str:
@@ -449,9 +456,9 @@ def allowed_value_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]
     yield key, f"Always {listed}." if len(fitting) == 1 else f"One of: {listed}."
 
 
-def append_sentences(description: str, added: list[str]) -> str:
-    """A description with sentences added at its end."""
-    text = description.rstrip()
+def append_sentences(description: Json, added: list[str]) -> str:
+    """A description, if there is one, with sentences added at its end."""
+    text = description.rstrip() if isinstance(description, str) else ""
     if text and text[-1] not in ".!?:;":
         text += "."
     return " ".join(([text] if text else []) + added)

@@ -30,6 +30,7 @@ from toolwire.schema.keywords import (
     ConvertedSchema,
     SchemaChange,
     guess_type,
+    list_or_empty,
     refuse_deep_nesting,
     short_json,
 )
@@ -163,7 +164,7 @@ class ObjectRootBuilder:
             self.notes.add(path, "references and unions are nested too deeply here; the rest was left out")
             return {"type": "object"}
         out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, lambda _: {})
-        parts = _schema_list(out.pop("allOf", None))
+        parts = list_or_empty(out.pop("allOf", None))
         merged = Intersection(out)
         for number, part in enumerate(parts):
             place = ((path, "allOf"), number)
@@ -173,7 +174,7 @@ class ObjectRootBuilder:
             merged.add(made, self.notes.adder_at(place))
         out = merged.finish()
         for union in UNION_KEYWORDS:
-            options = _schema_list(out.pop(union, None))
+            options = list_or_empty(out.pop(union, None))
             if options:
                 made = self._build_alternatives(options, (path, union), expanding, depth)
                 if made is None:
@@ -209,10 +210,6 @@ class ObjectRootBuilder:
         if len(names) > 1:
             self.notes.add((path, "type"), "arguments are an object; the other types were left out")
         return node if declared == "object" else {**node, "type": "object"}
-
-
-def _schema_list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
 
 
 def _wrap_in_value_property(schema: Json) -> Object:

@@ -393,7 +393,7 @@ class _SubsetConversion:
         sentences = dict(keyword_sentences(flat, kind))
         sentences.update(allowed_value_sentences(flat, kind))
         if sentences:
-            out["description"] = append_sentences(out.get("description", ""), list(sentences.values()))
+            out["description"] = append_sentences(out.get("description"), list(sentences.values()))
         for key, value in flat.items():
             if key in sentences:
                 self.notes.add((path, key), f"`{key}` became a sentence of the description")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias, Union, cast
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct, field
 from msgspec.structs import replace
 
-from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep
+from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep, path_keys
 from toolwire.schema.combine import ReferenceLookup, reference_to, string_items, type_names
 from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
@@ -24,7 +24,7 @@ from toolwire.schema.keywords import (
     ConvertedSchema,
     SchemaChange,
     append_sentences,
-    convert_inner_schemas,
+    convert_schemas,
     keyword_sentence,
     listed_values,
     refuse_deep_nesting,
@@ -190,23 +190,19 @@ def drop_invalid_keywords(schema: Json) -> ConvertedSchema:
 
 def _drop_value(schema: Json, path: Path, what: str, notes: ChangeLog) -> None:
     """Leave out the value at this place, unless another one that held it was left out before."""
-    keys: list[Any] = []
-    place = path
-    while place is not None:
-        place, key = place
-        keys.append(key)
+    *outer, last = path_keys(path)
     holder: Any = schema
-    while len(keys) > 1:
+    for key in outer:
         try:
-            holder = holder[keys.pop()]
+            holder = holder[key]
         except (KeyError, IndexError, TypeError):
             return
     if isinstance(holder, list) or what.startswith(NOT_A_SCHEMA):
         notes.add(path, f"{what}; any value is accepted here")
-        holder[keys[0]] = {}
-    elif keys[0] in holder:
-        notes.add(path, f"`{keys[0]}` was left out: {what}")
-        del holder[keys[0]]
+        holder[last] = {}
+    elif last in holder:
+        notes.add(path, f"`{last}` was left out: {what}")
+        del holder[last]
 
 
 def point_references(schema: Json) -> ConvertedSchema:
@@ -216,10 +212,8 @@ def point_references(schema: Json) -> ConvertedSchema:
     notes = ChangeLog()
     lookup = ReferenceLookup(schema)
 
-    def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict):
-            return node
-        out: Object = convert_inner_schemas(node, path, convert)
+    def convert(node: Object, path: Path) -> Object:
+        out = node
         for key in filter(node.__contains__, REFERENCE_KEYWORDS):
             found = lookup.find_target(node[key])
             if found is None:
@@ -231,7 +225,7 @@ def point_references(schema: Json) -> ConvertedSchema:
                 out = {("$ref" if name == key else name): value for name, value in out.items()} | {"$ref": pointer}
         return out
 
-    return ConvertedSchema(convert(schema, None), notes.changes())
+    return ConvertedSchema(convert_schemas(schema, convert), notes.changes())
 
 
 def repair_schema(schema: Json) -> ConvertedSchema:
@@ -298,8 +292,7 @@ def _complete_root(root: Object, notes: ChangeLog) -> Object:
         sentences += [text] if text else []
         notes.add((None, key), f"`{key}` {'became a sentence of the description' if text else 'was left out'}")
     if sentences:
-        description = out.get("description")
-        out["description"] = append_sentences(description if isinstance(description, str) else "", sentences)
+        out["description"] = append_sentences(out.get("description"), sentences)
     if not isinstance(out.get("properties"), dict):
         notes.add(None, "an empty `properties` was added")
         out["properties"] = {}
@@ -309,22 +302,18 @@ def _complete_root(root: Object, notes: ChangeLog) -> Object:
 def _complete_nodes(schema: Object, notes: ChangeLog) -> Object:
     """Arrays get `items`, and patterns that OpenAI cannot read become sentences."""
 
-    def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict):
-            return node
-        out: Object = convert_inner_schemas(node, path, convert)
+    def convert(out: Object, path: Path) -> Object:
         if "array" in type_names(out.get("type")) and not isinstance(out.get("items"), (dict, bool)):
             notes.add(path, "an array needs `items`; any items are accepted")
             out = {**out, "items": {}}
         if isinstance(out.get("pattern"), str) and not _is_python_pattern(out["pattern"]):
             notes.add((path, "pattern"), "`pattern` became a sentence of the description")
             text = keyword_sentence("pattern", out["pattern"])
-            description = out.get("description")
             out = {key: value for key, value in out.items() if key != "pattern"}
-            out["description"] = append_sentences(description if isinstance(description, str) else "", [text])
+            out["description"] = append_sentences(out.get("description"), [text])
         return out
 
-    completed: Object = convert(schema, None)
+    completed: Object = convert_schemas(schema, convert)
     return completed
 
 
@@ -370,10 +359,7 @@ def _is_tolerated(problem: SchemaChange) -> bool:
 def _require_all_properties(schema: Json, notes: ChangeLog) -> Json:
     lookup = ReferenceLookup(schema)
 
-    def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict):
-            return node
-        out: Object = convert_inner_schemas(node, path, convert)
+    def convert(out: Object, path: Path) -> Object:
         properties = out.get("properties")
         if not isinstance(properties, dict):
             return out
@@ -384,11 +370,11 @@ def _require_all_properties(schema: Json, notes: ChangeLog) -> Json:
         made = dict(properties)
         for name in optional:
             notes.add(((path, "properties"), name), "the optional property became a required one that may be null")
-            if isinstance(made[name], dict) and not _accepts_null(node["properties"][name], lookup):
+            if isinstance(made[name], dict) and not _accepts_null(made[name], lookup):
                 made[name] = make_nullable(dict(made[name]))
         return {**out, "properties": made, "required": list(made)}
 
-    return convert(schema, None)
+    return convert_schemas(schema, convert)
 
 
 def _accepts_null(node: Json, lookup: ReferenceLookup, depth: int = 0) -> bool:

@@ -312,8 +312,7 @@ def _make_strict_node(
             sentences.append(text)
         notes.add((path, key), f"`{key}` {'became a sentence of the description' if text else 'was left out'}")
     if sentences:
-        description = out.get("description")
-        out["description"] = append_sentences(description if isinstance(description, str) else "", sentences)
+        out["description"] = append_sentences(out.get("description"), sentences)
     if "$ref" in out:
         out = _isolate_reference(out) if strictness.references_stand_alone else out
     elif "type" not in out and (guess := guess_type(out)) in ("object", "array"):

@@ -40,6 +40,8 @@ from toolwire.schema.keywords import (
     TYPE_CHECKS,
     TYPE_NAMES,
     is_number,
+    list_or_empty,
+    object_or_empty,
     short_json,
 )
 from toolwire.schema.patterns import MAX_PATTERN, compile_pattern
@@ -296,16 +298,16 @@ class ValueValidator:
         return value
 
     def _fix_object(self, value: Object, schema: Object, depth: int) -> Json:
-        known, others = _object_or_empty(schema.get("properties")), schema.get("additionalProperties")
+        known, others = object_or_empty(schema.get("properties")), schema.get("additionalProperties")
         made = {name: self.fix_whole_numbers(item, known.get(name, others), depth + 1) for name, item in value.items()}
         return value if all(made[name] is value[name] for name in value) else made
 
     def _applicable_schemas(self, value: Json, schema: Object, depth: int) -> Iterator[Json]:
         """The schemas inside this one that apply to the same value; of alternatives, the one that it matches."""
         yield from self._reference_targets(schema)
-        yield from _list_or_empty(schema.get("allOf"))
+        yield from list_or_empty(schema.get("allOf"))
         for key in ("anyOf", "oneOf"):
-            fitting = [one for one in _list_or_empty(schema.get(key)) if self.is_valid(value, one, depth)]
+            fitting = [one for one in list_or_empty(schema.get(key)) if self.is_valid(value, one, depth)]
             yield from fitting[:1]
 
     # --- checks of one keyword ---
@@ -317,7 +319,7 @@ class ValueValidator:
             yield path, f"expected {wanted}, got {describe_json_type(value)}"
 
     def check_enum(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        allowed = _list_or_empty(schema["enum"])
+        allowed = list_or_empty(schema["enum"])
         if allowed and not any(_is_equal(value, one) for one in allowed):
             listed = ", ".join(short_json(one, 40) for one in allowed[:10])
             yield path, f"{short_json(value, 40)} is not one of {listed}{', …' if len(allowed) > 10 else ''}"
@@ -338,12 +340,12 @@ class ValueValidator:
             yield path, "an item is repeated"
 
     def check_required(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for name in _list_or_empty(schema["required"]):
+        for name in list_or_empty(schema["required"]):
             if isinstance(name, str) and name not in value:
                 yield path, f"`{name}` is missing"
 
     def check_properties(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for name, inner in _object_or_empty(schema["properties"]).items():
+        for name, inner in object_or_empty(schema["properties"]).items():
             if name in value:
                 yield from self.find_mismatches(value[name], inner, (path, name), depth + 1)
 
@@ -353,7 +355,7 @@ class ValueValidator:
                 yield from self.find_mismatches(item, inner, (path, name), depth + 1)
 
     def check_additional_properties(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        known, inner = _object_or_empty(schema.get("properties")), schema["additionalProperties"]
+        known, inner = object_or_empty(schema.get("properties")), schema["additionalProperties"]
         for name, item in value.items():
             if name in known or next(_pattern_schemas(schema, name), None) is not None:
                 continue
@@ -368,23 +370,23 @@ class ValueValidator:
                 yield path, f"`{name}` is not an allowed property name"
 
     def check_dependent_required(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for name, wanted in _object_or_empty(schema["dependentRequired"]).items():
-            for other in _list_or_empty(wanted) if name in value else ():
+        for name, wanted in object_or_empty(schema["dependentRequired"]).items():
+            for other in list_or_empty(wanted) if name in value else ():
                 if isinstance(other, str) and other not in value:
                     yield path, f"`{name}` requires `{other}`"
 
     def check_dependent_schemas(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for name, inner in _object_or_empty(schema["dependentSchemas"]).items():
+        for name, inner in object_or_empty(schema["dependentSchemas"]).items():
             if name in value:
                 yield from self.find_mismatches(value, inner, path, depth + 1)
 
     def check_prefix_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for at, (item, inner) in enumerate(zip(value, _list_or_empty(schema["prefixItems"]), strict=False)):
+        for at, (item, inner) in enumerate(zip(value, list_or_empty(schema["prefixItems"]), strict=False)):
             yield from self.find_mismatches(item, inner, (path, at), depth + 1)
 
     def check_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
         if not isinstance(schema["items"], list):
-            first = len(_list_or_empty(schema.get("prefixItems")))
+            first = len(list_or_empty(schema.get("prefixItems")))
             for at, item in enumerate(value[first:], first):
                 yield from self.find_mismatches(item, schema["items"], (path, at), depth + 1)
 
@@ -398,16 +400,16 @@ class ValueValidator:
             yield path, "too many items of a kind"
 
     def check_all_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        for inner in _list_or_empty(schema["allOf"]):
+        for inner in list_or_empty(schema["allOf"]):
             yield from self.find_mismatches(value, inner, path, depth + 1)
 
     def check_any_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        options = _list_or_empty(schema["anyOf"])
+        options = list_or_empty(schema["anyOf"])
         if options and not any(self.is_valid(value, inner, depth) for inner in options):
             yield from self._nearest_mismatch(value, options, path, depth)
 
     def check_one_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        options = _list_or_empty(schema["oneOf"])
+        options = list_or_empty(schema["oneOf"])
         fitting = sum(self.is_valid(value, inner, depth) for inner in options)
         if fitting > 1:
             yield path, "it matches several alternatives of which only one is allowed"
@@ -433,17 +435,9 @@ _Check = tuple[type, Callable[[ValueValidator, Json, Object, Path, int], Found]]
 """The type of values that a keyword applies to, and its check."""
 
 
-def _list_or_empty(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
-def _object_or_empty(value: Json) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
 def _declared_types(schema: Object) -> list[str]:
     kind = schema.get("type")
-    return [kind] if isinstance(kind, str) else [one for one in _list_or_empty(kind) if isinstance(one, str)]
+    return [kind] if isinstance(kind, str) else [one for one in list_or_empty(kind) if isinstance(one, str)]
 
 
 def _number_value(value: Number) -> float:
@@ -493,7 +487,7 @@ def _make_size_check(kind: type[str] | type[list[Json]] | type[Object], key: str
 
 
 def _pattern_schemas(schema: Object, name: str) -> Iterator[Json]:
-    for pattern, inner in _object_or_empty(schema.get("patternProperties")).items():
+    for pattern, inner in object_or_empty(schema.get("patternProperties")).items():
         occurs_in = compile_pattern(pattern)
         if occurs_in is not None and occurs_in(name):
             yield inner

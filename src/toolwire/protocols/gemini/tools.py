@@ -34,7 +34,8 @@ from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
     ConvertedSchema,
     all_schemas_pass,
-    convert_inner_schemas,
+    convert_schemas,
+    object_or_empty,
 )
 from toolwire.schema.object_root import ensure_object_root
 from toolwire.schema.openapi_subset import convert_to_openapi_subset, fits_openapi_dialect
@@ -305,7 +306,7 @@ def _write_schema(
     if model.takes_json_schema:
         if defines_all_required(schema):
             return {standard_key: schema}
-        fitted = _drop_undefined_required(schema, None)
+        fitted = convert_schemas(schema, _drop_undefined_required)
         if fitted is not schema:
             what = f"undefined properties were left out of `required` in `{standard_key}`"
             ledger.note("schema-rewritten", where, what)
@@ -324,7 +325,7 @@ def _defines_required(node: Object) -> bool:
     required = node.get("required")
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
-    properties = node["properties"] if isinstance(node.get("properties"), dict) else {}
+    properties = object_or_empty(node.get("properties"))
     try:
         return all(map(properties.__contains__, required))
     except TypeError:
@@ -353,13 +354,10 @@ def defines_all_required(schema: Json) -> bool:
     return all_schemas_pass(schema, lambda node: _REFERENCES.isdisjoint(node) and _defines_required(node))
 
 
-def _drop_undefined_required(node: Json, path: Path) -> Json:
-    if not isinstance(node, dict):
-        return node
-    node = convert_inner_schemas(node, path, _drop_undefined_required)
+def _drop_undefined_required(node: Object, _path: Path) -> Object:
     if _defines_required(node):
         return node
-    properties = node["properties"] if isinstance(node.get("properties"), dict) else {}
+    properties = object_or_empty(node.get("properties"))
     required = [name for name in node["required"] if isinstance(name, str) and name in properties]
     if not required:
         return {key: value for key, value in node.items() if key != "required"}
