@@ -115,7 +115,7 @@ def test_gc_reaches_the_limit_and_removes_no_entry_for_the_ledger(run: Any, tmp_
         names = ("", "chat", "s", "ci", "", "agent", "", "openai", "", "gpt")
         rows = [LedgerRow(f"{n}", 1.0 + n, *names, 1, 1, None, None, None, 1, None, False) for n in range(8000)]
         for start in range(0, len(rows), 500):
-            assert await SqliteLedger(store.worker).add_rows(rows[start : start + 500]) is None
+            assert await SqliteLedger(store).add_rows(rows[start : start + 500]) is None
         await store.close()
 
     asyncio.run(fill())

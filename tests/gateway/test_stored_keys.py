@@ -38,7 +38,7 @@ from toolwire.gateway import app
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.keys import key_edits, stored_keys
-from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList, open_key_records
+from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRecords, KeyRefused, StoredKeyList
 from toolwire.gateway.settings.client_keys import hash_key, make_key, read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, StoreSettings
 from toolwire.gateway.settings.problems import ConfigError
@@ -201,7 +201,7 @@ def test_the_audit_log_says_who_did_what_and_has_no_key(pair: list[Served], oper
 
     async def dump() -> str:
         store = open_key_store(url)
-        found = await open_key_records(store).load(None)
+        found = await KeyRecords(store).load(None)
         await store.close()
         return str(found)
 
@@ -352,7 +352,7 @@ def test_a_gateway_that_does_not_use_the_keys_of_its_store_says_so(tmp_path: Pat
 
     async def add() -> None:
         store = open_key_store(url)
-        await open_key_records(store).change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
+        await KeyRecords(store).change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
         await store.close()
 
     asyncio.run(add())
@@ -440,7 +440,7 @@ def test_changes_at_the_same_time_are_all_kept(url: str) -> None:
         try:
             key = ClientKey(name="ana", sha256="ab" * 32)
             first = await asyncio.gather(
-                *(open_key_records(one).change("me", "new", key_edits.add_key(key)) for one in stores)
+                *(KeyRecords(one).change("me", "new", key_edits.add_key(key)) for one in stores)
             )
             assert {type(one) for one in first} == {KeyEdit, KeyRefused}
             fields: list[dict[str, object]] = [
@@ -451,22 +451,22 @@ def test_changes_at_the_same_time_are_all_kept(url: str) -> None:
             ]
             edits = [key_edits.change_fields("ana", one) for one in fields]
             done = await asyncio.gather(
-                *(open_key_records(stores[number % 2]).change("me", "limit", edit) for number, edit in enumerate(edits))
+                *(KeyRecords(stores[number % 2]).change("me", "limit", edit) for number, edit in enumerate(edits))
             )
             assert all(isinstance(one, KeyEdit) for one in done)
-            found = await open_key_records(stores[0]).load(None)
+            found = await KeyRecords(stores[0]).load(None)
             assert isinstance(found, StoredKeyList)
             ((key,), _) = read_stored_keys(found.tables, ())
             assert (key.team, key.models, key.disabled, key.providers) == ("app", ("fast",), True, ("x",))
-            changes = await open_key_records(stores[1]).list_changes()
+            changes = await KeyRecords(stores[1]).list_changes()
             assert isinstance(changes, list)
             assert found.version == (changes[-1].number, changes[-1].at)
-            assert await open_key_records(stores[1]).load(found.version) is None
-            since = await open_key_records(stores[1]).load((changes[1].number, changes[1].at))
+            assert await KeyRecords(stores[1]).load(found.version) is None
+            since = await KeyRecords(stores[1]).load((changes[1].number, changes[1].at))
             assert isinstance(since, StoredKeyList)
             assert list(since.changes) == changes[2:]
             # A database that was restored from a backup, and changed since, can have the same number again.
-            assert isinstance(await open_key_records(stores[1]).load((found.version[0], 1.0)), StoredKeyList)
+            assert isinstance(await KeyRecords(stores[1]).load((found.version[0], 1.0)), StoredKeyList)
         finally:
             for store in stores:
                 await store.close()
@@ -488,12 +488,10 @@ def test_a_change_that_is_refused_leaves_no_trace(url: str, edit: Callable[..., 
     async def run() -> None:
         store = open_key_store(url)
         try:
-            await open_key_records(store).change(
-                "me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32))
-            )
-            before = await open_key_records(store).load(None)
-            assert isinstance(await open_key_records(store).change("me", "limit", edit), KeyRefused)
-            assert await open_key_records(store).load(None) == before
+            await KeyRecords(store).change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
+            before = await KeyRecords(store).load(None)
+            assert isinstance(await KeyRecords(store).change("me", "limit", edit), KeyRefused)
+            assert await KeyRecords(store).load(None) == before
         finally:
             await store.close()
 
@@ -504,7 +502,7 @@ def test_a_store_that_is_down_is_a_value() -> None:
     async def run() -> None:
         store = open_key_store("postgresql://nobody@127.0.0.1:1/none")
         try:
-            records = open_key_records(store)
+            records = KeyRecords(store)
             edit = key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32))
             for answer in (
                 await records.load(None),
@@ -674,9 +672,7 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S
 
     async def add() -> None:
         store = open_key_store(url)
-        await open_key_records(store).change(
-            "me", "new", key_edits.add_key(ClientKey(name="ana", sha256=hash_key(key)))
-        )
+        await KeyRecords(store).change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256=hash_key(key))))
         await store.close()
 
     asyncio.run(add())

@@ -28,7 +28,6 @@ from toolwire.gateway.features.keys.key_records import (
     KeyChange,
     KeyRecords,
     KeyRefused,
-    open_key_records,
 )
 from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.settings.client_keys import (
@@ -339,7 +338,7 @@ def use_records(file: KeyFile, ask: Callable[[KeyRecords], Coroutine[Any, Any, V
     """Ask the store that the configuration names."""
     missing = CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
     settings = read_opened_config(file.opened, os.environ).store
-    return use_store(settings, missing, lambda store: ask(open_key_records(store)))
+    return use_store(settings, missing, lambda store: ask(KeyRecords(store)))
 
 
 def find_author() -> str:

@@ -19,7 +19,7 @@ from toolwire import terminal
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
-from toolwire.gateway.features.keys.key_records import open_key_records
+from toolwire.gateway.features.keys.key_records import KeyRecords
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import suggest_name
@@ -128,7 +128,7 @@ async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
     keys = config.server.keys
     if not config.server.store_keys:
         return keys
-    found = require_up(await open_key_records(store).load(None))
+    found = require_up(await KeyRecords(store).load(None))
     return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 

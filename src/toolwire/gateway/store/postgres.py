@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Unpack
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
+    KEYS_LOCK,
     STORE_ERRORS,
     SWEEP_LOCK,
     NothingWritten,
@@ -28,9 +29,11 @@ from toolwire.gateway.store.store import (
     Entries,
     Entry,
     KindStats,
+    Rows,
     StoreDown,
     StoreStats,
     SweepResult,
+    Value,
     expiry_time,
     owner_excess,
 )
@@ -294,6 +297,20 @@ class PostgresStore:
                 lambda connection: connection.execute(_REPLACE_SECRET, name, body, again.body), is_idempotent=True
             )
         return found.body
+
+    async def run_sql(
+        self, work: Callable[[Rows, float], Coroutine[Any, Any, Value]], writes: bool = False, is_long: bool = False
+    ) -> Value | StoreDown:
+        async def run(connection: PostgresConnection) -> Value:
+            if not writes:
+                return await work(connection, self.clock())
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", KEYS_LOCK)
+                return await work(connection, self.clock())
+
+        # What writes is not repeated: a second attempt would find what the first one wrote.
+        deadline = _LONG_TIMEOUT if is_long else 0.0
+        return await self.pool.run_work(run, is_idempotent=not writes, deadline=deadline)
 
     async def close(self) -> None:
         if self._trim_task is not None:

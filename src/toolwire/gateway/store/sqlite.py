@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +21,11 @@ from toolwire.gateway.store.store import (
     Entries,
     Entry,
     KindStats,
+    Rows,
     StoreDown,
     StoreStats,
     SweepResult,
+    Value,
     expiry_time,
     owner_excess,
 )
@@ -187,6 +189,19 @@ class SqliteStore:
 
         return await self.worker.run_work(work)
 
+    async def run_sql(
+        self, work: Callable[[Rows, float], Coroutine[Any, Any, Value]], writes: bool = False, is_long: bool = False
+    ) -> Value | StoreDown:
+        def run(file: sqlite3.Connection, now: float) -> Value:
+            try:
+                work(_SqliteRows(file), now).send(None)
+            except StopIteration as done:
+                result: Value = done.value
+                return result
+            raise RuntimeError("work in the thread of the file waits for something else")
+
+        return await self.worker.run_work(run, writes=writes, deadline=LONG_DEADLINE if is_long else None)
+
     @property
     def replacement(self) -> str:
         return self.worker.replacement
@@ -283,6 +298,16 @@ class SqliteStore:
             if not entries:
                 return
             last = (entries[-1].owner, entries[-1].kind, entries[-1].id)
+
+
+class _SqliteRows:
+    """Answers at once: it is used in the thread of the file."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        self._file = file
+
+    async def fetch(self, statement: str, *values: object) -> Sequence[Any]:
+        return self._file.execute(statement.replace("toolwire_", "").replace("$", "?"), values).fetchall()
 
 
 def _read_entry(row: tuple[Any, ...]) -> Entry:

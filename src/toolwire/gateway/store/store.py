@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, final, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -110,8 +110,15 @@ class SweepResult(Struct, frozen=True):
     crowded: int
 
 
+Value = TypeVar("Value")
 UNLIMITED = 2**62
 """A `max_bytes` that no answer of a store reaches."""
+
+
+class Rows(Protocol):
+    """The tables of a database. Statements are in SQL that both take, with `$1` and the names of PostgreSQL."""
+
+    async def fetch(self, statement: str, *values: object) -> Sequence[Any]: ...
 
 
 class Store(Protocol):
@@ -159,6 +166,12 @@ class Store(Protocol):
 
     def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         """All entries, or those of one owner, decrypted and in a stable order."""
+
+    async def run_sql(
+        self, work: Callable[[Rows, float], Coroutine[Any, Any, Value]], writes: bool = False, is_long: bool = False
+    ) -> Value | StoreDown:
+        """Do something with the tables of a feature, which gets the current time, too: one after another if it writes.
+        `is_long` is for operations that read a whole table."""
 
     async def close(self) -> None: ...
 

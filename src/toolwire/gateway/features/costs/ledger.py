@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count, islice
 from time import monotonic
-from typing import Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.http.redact import safe_name
 from toolwire.gateway.models.amounts import to_units
 from toolwire.gateway.settings.config import StoreSettings
-from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.store.store import Rows, Store, StoreDown
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.running import RunningExchange
 
@@ -130,22 +131,76 @@ ROW_SIZE = 400
 """About how many bytes a row takes, or a sum."""
 
 
-class LedgerTables(Protocol):
-    """The ledger in a store."""
+ROW_NUMBERS = {
+    "calls": "1",
+    "unknown_calls": "CAST(input IS NULL AS integer)",
+    "estimated_calls": "CAST(estimated AS integer)",
+    "unpriced_calls": "CAST(cost IS NULL AS integer)",
+    "reported_calls": "CAST(reported_cost IS NOT NULL AS integer)",
+}
+"""What a row adds to each number, in SQL; to the others, the column with the name."""
+AMOUNTS = ("cost", "reported_cost")
+SPLIT = 10**9
+"""Sums of amounts are read in two parts: a database may have numbers of 64 bits, which is nine million dollars."""
 
+
+class LedgerTables(ABC):
+    """The ledger in a store. Its tables are made by the migrations there."""
+
+    sum_parts: ClassVar[tuple[str, str]]
+    """The two parts of the sum of an amount, in SQL: in billions, and the rest."""
+    whole_number: ClassVar[str]
+    """A time without its fraction, in SQL."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @abstractmethod
     async def add_rows(self, rows: Sequence[LedgerRow], ended: Sequence[str] = ()) -> StoreDown | None:
         """Write rows, and add them to the sums of their hours, all or none. Rows that are there already do not count
         again. `ended` are the ids of calls that do not run any more: their rows are replaced by those of the same id,
         or removed."""
 
-    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
-        """The sums of each group. Times are grouped by hour or day; `fold_months` does the rest."""
-
+    @abstractmethod
     async def remove_old(
         self, rows_before: float, hours_before: float, max_rows: int, max_sums: int = MAX_ROWS
     ) -> int | StoreDown:
         """Remove rows and sums of hours before these times, and the oldest rows and sums if there are more than
         `max_rows` and `max_sums`. Returns how many rows were removed."""
+
+    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
+        """The sums of each group. Times are grouped by hour or day; `fold_months` does the rest."""
+        statement = self._write_query(query)
+        since = query.since if query.needs_rows else query.since // HOUR * HOUR
+        values = (float(since), float(query.until), *(value for _, value in query.only))
+
+        async def work(rows: Rows, _now: float) -> list[UsageSum]:
+            return [_read_sum(query, row) for row in await rows.fetch(statement, *values)]
+
+        return await self._store.run_sql(work, is_long=True)
+
+    def _write_query(self, query: LedgerQuery) -> str:
+        table, time = ("toolwire_usage_rows", "at") if query.needs_rows else ("toolwire_usage_hours", "hour")
+        steps = {name: f"{self.whole_number.format(time)} / {step} * {step}" for name, step in TIME_STEPS.items()}
+        groups = [steps.get(name, name) for name in query.by]
+        sums: list[str] = []
+        for name in NUMBERS:
+            number = ROW_NUMBERS.get(name, name) if query.needs_rows else name
+            parts = self.sum_parts if name in AMOUNTS else ("coalesce(sum({}), 0)",)
+            sums += [part.format(number) for part in parts]
+        only = [f"{name} = ${number}" for number, (name, _) in enumerate(query.only, 3)]
+        where = " AND ".join([f"{time} >= CAST($1 AS float8)", f"{time} < CAST($2 AS float8)", *only])
+        group_by = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
+        return f"SELECT {', '.join([*groups, *sums])} FROM {table} WHERE {where}{group_by}"
+
+
+def _read_sum(query: LedgerQuery, row: Sequence[Any]) -> UsageSum:
+    cells = iter(row[len(query.by) :])
+    numbers: dict[str, int] = {}
+    for name in NUMBERS:
+        value = int(next(cells))
+        numbers[name] = value * SPLIT + int(next(cells)) if name in AMOUNTS else value
+    return UsageSum(group=tuple(row[: len(query.by)]), **numbers)
 
 
 async def read_used(

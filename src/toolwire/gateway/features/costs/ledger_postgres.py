@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from toolwire.gateway.features.costs.ledger import (
     DIMENSIONS,
     HOUR,
     MAX_ROWS,
     NUMBERS,
-    TIME_STEPS,
-    LedgerQuery,
+    ROW_NUMBERS,
     LedgerRow,
-    UsageSum,
+    LedgerTables,
 )
-from toolwire.gateway.store.postgres_pool import PostgresConnection, PostgresPool
+from toolwire.gateway.store.postgres import PostgresStore
+from toolwire.gateway.store.postgres_pool import PostgresConnection
 from toolwire.gateway.store.store import StoreDown
 
 _TYPES = {
@@ -25,14 +24,6 @@ _TYPES = {
 }  # fmt: skip
 _ROW_COLUMNS = LedgerRow.__struct_fields__
 _ARRAYS = ", ".join(f"${number}::{_TYPES.get(name, 'text')}[]" for number, name in enumerate(_ROW_COLUMNS, 1))
-_ROW_NUMBERS = {
-    "calls": "1",
-    "unknown_calls": "(input IS NULL)::int",
-    "estimated_calls": "estimated::int",
-    "unpriced_calls": "(cost IS NULL)::int",
-    "reported_calls": "(reported_cost IS NOT NULL)::int",
-}
-_SUMS = ", ".join(f"coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0) AS {name}" for name in NUMBERS)
 _NAMES = ", ".join(DIMENSIONS)
 
 _COLUMNS = ", ".join(_ROW_COLUMNS)
@@ -41,7 +32,7 @@ _COUNTED = _ROW_COLUMNS[_ROW_COLUMNS.index("input") :]
 _OF_RUNNING = frozenset({"calls", "unknown_calls", "unpriced_calls"})
 """What a call that runs counts as."""
 _CHANGES = ", ".join(
-    f"coalesce(sum(added * {_ROW_NUMBERS.get(name, name)}{' - taken' if name in _OF_RUNNING else ''}), 0) AS {name}"
+    f"coalesce(sum(added * {ROW_NUMBERS.get(name, name)}{' - taken' if name in _OF_RUNNING else ''}), 0) AS {name}"
     for name in NUMBERS
 )
 
@@ -78,11 +69,13 @@ _REMOVE_BATCH = 1000
 _LONG_TIMEOUT = 60.0
 
 
-class PostgresLedger:
-    """The `LedgerTables` in PostgreSQL."""
+class PostgresLedger(LedgerTables):
+    sum_parts = ("0", "coalesce(sum({}), 0)")
+    whole_number = "CAST(floor({}) AS bigint)"
 
-    def __init__(self, pool: PostgresPool) -> None:
-        self._pool = pool
+    def __init__(self, store: PostgresStore) -> None:
+        super().__init__(store)
+        self._pool = store.pool
 
     async def add_rows(self, rows: Sequence[LedgerRow], ended: Sequence[str] = ()) -> StoreDown | None:
         columns = [[getattr(row, name) for row in rows] for name in _ROW_COLUMNS]
@@ -90,14 +83,6 @@ class PostgresLedger:
         columns += [list(ended), list(gone)]
         done = await self._pool.run_work(lambda connection: connection.execute(_ADD_ROWS, *columns), is_idempotent=True)
         return done if isinstance(done, StoreDown) else None
-
-    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
-        statement, values = _write_query(query)
-
-        async def work(connection: PostgresConnection) -> list[UsageSum]:
-            return [_read_sum(query, row) for row in await connection.fetch(statement, *values)]
-
-        return await self._pool.run_work(work, is_idempotent=True, deadline=_LONG_TIMEOUT)
 
     async def remove_old(
         self, rows_before: float, hours_before: float, max_rows: int, max_sums: int = MAX_ROWS
@@ -115,24 +100,3 @@ class PostgresLedger:
             return len(await connection.fetch(remove, *values))
 
         return await self._pool.repeat_work(work, _LONG_TIMEOUT)
-
-
-def _write_query(query: LedgerQuery) -> tuple[str, list[object]]:
-    table, time = ("toolwire_usage_rows", "at") if query.needs_rows else ("toolwire_usage_hours", "hour")
-    groups = [
-        f"floor({time} / {TIME_STEPS[name]}.0)::bigint * {TIME_STEPS[name]}" if name in TIME_STEPS else name
-        for name in query.by
-    ]
-    sums = _SUMS if query.needs_rows else ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in NUMBERS)
-    since = query.since if query.needs_rows else query.since // HOUR * HOUR
-    only = [f"{name} = ${number}" for number, (name, _) in enumerate(query.only, 3)]
-    where = " AND ".join([f"{time} >= $1::float8", f"{time} < $2::float8", *only])
-    group_by = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
-    statement = f"SELECT {', '.join([*groups, sums])} FROM {table} WHERE {where}{group_by}"
-    return statement, [float(since), float(query.until), *(value for _, value in query.only)]
-
-
-def _read_sum(query: LedgerQuery, row: Any) -> UsageSum:
-    size = len(query.by)
-    numbers = {name: int(value) for name, value in zip(NUMBERS, row[size:], strict=True)}
-    return UsageSum(group=tuple(row[:size]), **numbers)

@@ -10,9 +10,9 @@ from toolwire.gateway.store.store import Store
 
 def open_ledger(store: Store) -> LedgerTables:
     if isinstance(store, SqliteStore):
-        return SqliteLedger(store.worker)
+        return SqliteLedger(store)
     from toolwire.gateway.features.costs.ledger_postgres import PostgresLedger  # noqa: PLC0415
     from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
 
     assert isinstance(store, PostgresStore)
-    return PostgresLedger(store.pool)
+    return PostgresLedger(store)

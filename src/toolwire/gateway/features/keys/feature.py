@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from toolwire.gateway.exchange.feature import Feature, Process
 from toolwire.gateway.features.keys.access import AccessControl
-from toolwire.gateway.features.keys.key_records import KeyChange, StoredKeyList, open_key_records
+from toolwire.gateway.features.keys.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.features.keys.stored_keys import StoredKeys
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config, ServerSettings
@@ -17,7 +17,7 @@ class KeyFeature(Feature):
     def __init__(self, process: Process) -> None:
         self._process, self._log_event = process, process.telemetry.log_event
         store = process.store.store
-        self._records = open_key_records(store) if store is not None else None
+        self._records = KeyRecords(store) if store is not None else None
         self._stored: StoredKeys | None = None
         """None unless the configuration wants them (`store_keys`)."""
 
