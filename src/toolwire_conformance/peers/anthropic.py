@@ -9,6 +9,7 @@ from functools import partial
 from itertools import groupby
 
 from toolwire_conformance import Json, Object
+from toolwire_conformance.peers import peer
 from toolwire_conformance.peers.checks import (
     check_unknown_keys,
     is_before,
@@ -20,21 +21,6 @@ from toolwire_conformance.peers.checks import (
     objects,
     refusals,
     schema_nodes,
-)
-from toolwire_conformance.peers.peer import (
-    FoldedStream,
-    ModelAnswer,
-    Peer,
-    PeerHttp,
-    ScenarioTool,
-    SseFrame,
-    encode_json,
-    exactly_these,
-    expect_properties,
-    folded_stream,
-    grouping_options,
-    split_text,
-    write_frame,
 )
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
@@ -456,15 +442,15 @@ def _unfold_block(block: Object) -> tuple[Object, list[Object]]:
     match block["type"]:
         case "text":
             cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
-            texts = [{"type": "text_delta", "text": text} for text in split_text(block["text"])]
+            texts = [{"type": "text_delta", "text": text} for text in peer.split_text(block["text"])]
             return {**block, "text": ""} | ({"citations": []} if cited else {}), [*cited, *texts]
         case "thinking":
-            thoughts = [{"type": "thinking_delta", "thinking": text} for text in split_text(block["thinking"])]
+            thoughts = [{"type": "thinking_delta", "thinking": text} for text in peer.split_text(block["thinking"])]
             signed: Object = {"type": "signature_delta", "signature": block["signature"]}
             return {"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signed]
         case "tool_use" | "server_tool_use":
-            text = encode_json(block["input"]) if block["input"] else ""
-            parts = ["", *split_text(text)]
+            text = peer.encode_json(block["input"]) if block["input"] else ""
+            parts = ["", *peer.split_text(text)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
     return block, []
 
@@ -568,7 +554,7 @@ EVENT_READERS: dict[str, Callable[[_ClientReader, Object], None]] = {
 }
 
 
-def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]:
+def _read_frames(reader: _ClientReader, frames: list[peer.SseFrame]) -> Iterator[str]:
     for frame in frames:
         event = frame.event
         if event is None:
@@ -592,10 +578,10 @@ SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
 THOUGHT = "Two places."
 
 
-class AnthropicPeer(Peer):
+class AnthropicPeer(peer.Peer):
     name = "anthropic"
     short_name = "anthropic"
-    http = PeerHttp(
+    http = peer.PeerHttp(
         path="/v1/messages",
         path_pattern=re.compile(r"/messages$"),
         other_paths={"count": "/v1/messages/count_tokens"},
@@ -627,13 +613,13 @@ class AnthropicPeer(Peer):
             frames.append({"type": "content_block_stop", "index": index})
         ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
         frames += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
-        return [write_frame(frame["type"], frame) for frame in frames]
+        return [peer.write_frame(frame["type"], frame) for frame in frames]
 
     def complete_frames(self, frames: list[Json], model: str) -> list[str]:
         out = []
         for frame in frames:
             if isinstance(frame, str):
-                out.append(write_frame(None, frame))
+                out.append(peer.write_frame(None, frame))
                 continue
             if frame["type"] == "message_start":
                 message = self.complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
@@ -641,13 +627,13 @@ class AnthropicPeer(Peer):
             if frame["type"] == "message_delta":
                 frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
                 frame["delta"] = {"stop_sequence": None, **frame["delta"]}
-            out.append(write_frame(frame["type"], frame))
+            out.append(peer.write_frame(frame["type"], frame))
         return out
 
-    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+    def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         reader = _ClientReader()
         reader.violations.extend(_read_frames(reader, frames))
-        return folded_stream(reader.message, reader.violations, reader.minor_violations)
+        return peer.folded_stream(reader.message, reader.violations, reader.minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return [{"role": "assistant", "content": body["content"]}]
@@ -657,10 +643,10 @@ class AnthropicPeer(Peer):
     def write_prompt(self, prompt: str) -> Object:
         return {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
 
-    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+    def write_tools(self, tools: Sequence[peer.ScenarioTool]) -> list[Json]:
         return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 
-    def write_answer(self, answer: ModelAnswer) -> Object:
+    def write_answer(self, answer: peer.ModelAnswer) -> Object:
         content: list[Json] = []
         if answer.is_sealed:
             content.append({"type": "thinking", "thinking": THOUGHT, "signature": SEAL})
@@ -676,17 +662,17 @@ class AnthropicPeer(Peer):
         results = [{"type": "tool_result", "tool_use_id": id, "content": text} for id, text in pairs]
         return [{"role": "user", "content": results}]
 
-    def expect_tool(self, tool: ScenarioTool) -> Json:
-        return {"name": tool.name, "input_schema": expect_properties(tool)}
+    def expect_tool(self, tool: peer.ScenarioTool) -> Json:
+        return {"name": tool.name, "input_schema": peer.expect_properties(tool)}
 
     def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
         return {"type": "tool_use", "id": id, "name": name, "input": {"$is": arguments}}
 
-    def expect_answer(self, answer: ModelAnswer) -> Json:
-        content = exactly_these(self.expect_calls(answer, "c"), {"type": "tool_use"}, answer.text)
+    def expect_answer(self, answer: peer.ModelAnswer) -> Json:
+        content = peer.exactly_these(self.expect_calls(answer, "c"), {"type": "tool_use"}, answer.text)
         return {"role": "assistant", "content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
 
-    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+    def expect_model_turns(self, answer: peer.ModelAnswer, calls: list[Json]) -> list[Json]:
         thought = [{"type": "thinking", "thinking": THOUGHT, "signature": {"$is": SEAL}}] if answer.is_sealed else []
         return [{"role": "assistant", "content": {"$contains": [*thought, *calls]}}]
 
@@ -694,5 +680,5 @@ class AnthropicPeer(Peer):
         return {"type": "tool_result", "tool_use_id": id, "content": {"$within": text}}
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
-        options = grouping_options(results)
+        options = peer.grouping_options(results)
         return [[{"role": "user", "content": {"$contains": group}} for group in groups] for groups in options]

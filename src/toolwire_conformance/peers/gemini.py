@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from msgspec import to_builtins
 
 from toolwire_conformance import Json, Object
+from toolwire_conformance.peers import peer
 from toolwire_conformance.peers.checks import (
     is_base64,
     is_before,
@@ -20,19 +21,6 @@ from toolwire_conformance.peers.checks import (
     objects,
     refusals,
     to_camel_case,
-)
-from toolwire_conformance.peers.peer import (
-    FoldedStream,
-    ModelAnswer,
-    Peer,
-    PeerHttp,
-    ScenarioTool,
-    SseFrame,
-    exactly_these,
-    expect_properties,
-    grouping_options,
-    split_text,
-    write_frame,
 )
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
@@ -360,7 +348,7 @@ USAGE: Object = {"promptTokenCount": 25, "candidatesTokenCount": 12, "totalToken
 def _unfold_part(part: Object) -> list[Object]:
     if part.keys() <= {"text", "thought", "thoughtSignature"} and part.get("text"):
         plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
-        texts = [{**plain, "text": text} for text in split_text(part["text"])]
+        texts = [{**plain, "text": text} for text in peer.split_text(part["text"])]
         return [*texts, {**part, "text": ""}] if "thoughtSignature" in part else texts
     return [part]
 
@@ -401,7 +389,7 @@ def _append_part(parts: list[Object], part: Object, violations: list[str]) -> No
         parts.append(dict(part))
 
 
-def _end_violations(frames: list[SseFrame], body: Object) -> list[str]:
+def _end_violations(frames: list[peer.SseFrame], body: Object) -> list[str]:
     if body.get("promptFeedback", {}).get("blockReason"):
         return []
     if not body.get("candidates"):
@@ -427,10 +415,10 @@ def _write_schema(schema: Object) -> Object:
     return out
 
 
-class GeminiPeer(Peer):
+class GeminiPeer(peer.Peer):
     name = "gemini"
     short_name = "gemini"
-    http = PeerHttp(
+    http = peer.PeerHttp(
         path="/v1beta/models/{model}:generateContent",
         stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
         path_pattern=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
@@ -478,9 +466,9 @@ class GeminiPeer(Peer):
         def complete(frame: Json) -> Json:
             return self.complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame
 
-        return [write_frame(None, complete(frame)) for frame in frames]
+        return [peer.write_frame(None, complete(frame)) for frame in frames]
 
-    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+    def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         body: Object = {}
         violations: list[str] = []
         for frame in frames:
@@ -497,7 +485,7 @@ class GeminiPeer(Peer):
                 _add_chunk(frame.data, body, violations)
         if "error" not in body:
             violations += _end_violations(frames, body)
-        return FoldedStream(body, tuple(violations))
+        return peer.FoldedStream(body, tuple(violations))
 
     def history_turns(self, body: Object) -> list[Json]:
         return [body["candidates"][0]["content"]]
@@ -507,11 +495,11 @@ class GeminiPeer(Peer):
     def write_prompt(self, prompt: str) -> Object:
         return {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
 
-    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+    def write_tools(self, tools: Sequence[peer.ScenarioTool]) -> list[Json]:
         declared = [{**to_builtins(tool), "parameters": _write_schema(tool.parameters)} for tool in tools]
         return [{"functionDeclarations": declared}]
 
-    def write_answer(self, answer: ModelAnswer) -> Object:
+    def write_answer(self, answer: peer.ModelAnswer) -> Object:
         parts: list[Json] = [{"text": answer.text}] if answer.text else []
         for number, (name, arguments) in enumerate(answer.calls):
             signed = {"thoughtSignature": SEAL} if answer.is_sealed and number == 0 else {}
@@ -530,22 +518,22 @@ class GeminiPeer(Peer):
     def expect_prompt(self, prompt: str) -> Json:
         return {"parts": {"$text": {"$contains": prompt}}}
 
-    def expect_tool(self, tool: ScenarioTool) -> Json:
-        schema = expect_properties(tool)
+    def expect_tool(self, tool: peer.ScenarioTool) -> Json:
+        schema = peer.expect_properties(tool)
         return {"name": tool.name, "$either": [{"parameters": schema}, {"parametersJsonSchema": schema}]}
 
-    def expect_tools(self, tools: Sequence[ScenarioTool]) -> Json:
-        options = grouping_options([self.expect_tool(tool) for tool in tools])
+    def expect_tools(self, tools: Sequence[peer.ScenarioTool]) -> Json:
+        options = peer.grouping_options([self.expect_tool(tool) for tool in tools])
         return {"$either": [{"$contains": [{"functionDeclarations": group} for group in groups]} for groups in options]}
 
     def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
         return {"functionCall": {"name": name, "args": {"$is": arguments}, "id": {"$either": ["$absent", id]}}}
 
-    def expect_answer(self, answer: ModelAnswer) -> Json:
-        parts = exactly_these(self.expect_calls(answer, "c"), {"functionCall": "$any"}, answer.text)
+    def expect_answer(self, answer: peer.ModelAnswer) -> Json:
+        parts = peer.exactly_these(self.expect_calls(answer, "c"), {"functionCall": "$any"}, answer.text)
         return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
 
-    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+    def expect_model_turns(self, answer: peer.ModelAnswer, calls: list[Json]) -> list[Json]:
         if answer.is_sealed:
             calls = [{**calls[0], "thoughtSignature": SEAL_SPELLINGS}, *calls[1:]]
         return [{"role": "model", "parts": {"$contains": calls}}]
@@ -555,4 +543,4 @@ class GeminiPeer(Peer):
         return {"functionResponse": {"name": name, "id": ids, "response": {"$within": text}}}
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
-        return [[{"parts": {"$contains": group}} for group in groups] for groups in grouping_options(results)]
+        return [[{"parts": {"$contains": group}} for group in groups] for groups in peer.grouping_options(results)]

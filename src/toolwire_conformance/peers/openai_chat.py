@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import to_builtins
 
 from toolwire_conformance import Json, Object
+from toolwire_conformance.peers import peer
 from toolwire_conformance.peers.checks import (
     check_object_schema,
     check_strict_schema,
@@ -18,19 +19,6 @@ from toolwire_conformance.peers.checks import (
     numbered_objects,
     objects,
     refusals,
-)
-from toolwire_conformance.peers.peer import (
-    FoldedStream,
-    ModelAnswer,
-    Peer,
-    PeerHttp,
-    ScenarioTool,
-    SseFrame,
-    encode_json,
-    expect_properties,
-    folded_stream,
-    split_text,
-    write_frame,
 )
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
@@ -220,7 +208,7 @@ def _call_deltas(number: int, call: Object) -> list[Object]:
     kind = "custom" if "custom" in call else "function"
     field = "input" if kind == "custom" else "arguments"
     head = {"index": number, "id": call["id"], "type": kind, kind: {"name": call[kind]["name"], field: ""}}
-    rest = [{"index": number, kind: {field: text}} for text in split_text(call[kind][field])]
+    rest = [{"index": number, kind: {field: text}} for text in peer.split_text(call[kind][field])]
     return [{"tool_calls": [delta]} for delta in (head, *rest)]
 
 
@@ -289,10 +277,10 @@ def _add_call_delta(delta: Object, calls: list[Object], violations: list[str]) -
                 inner[key] = inner.get(key, "") + value
 
 
-class ChatPeer(Peer):
+class ChatPeer(peer.Peer):
     name = "openai-chat"
     short_name = "chat"
-    http = PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
+    http = peer.PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
     model = "gpt-4.1"
     sealing_model = "gpt-4.1"
     turns_key = "messages"
@@ -314,7 +302,7 @@ class ChatPeer(Peer):
             index, message = choice["index"], choice["message"]
             deltas: list[Object] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
             for key in ("reasoning_content", "content", "refusal"):
-                deltas += [{key: text} for text in split_text(message.get(key) or "")]
+                deltas += [{key: text} for text in peer.split_text(message.get(key) or "")]
             if message.get("annotations"):
                 deltas.append({"annotations": message["annotations"]})
             for number, call in enumerate(message.get("tool_calls") or []):
@@ -323,7 +311,7 @@ class ChatPeer(Peer):
             frames.append({"choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
         if body.get("usage"):
             frames.append({"choices": [], "usage": body["usage"]})
-        return [*self.complete_frames([*frames], body["model"]), write_frame(None, "[DONE]")]
+        return [*self.complete_frames([*frames], body["model"]), peer.write_frame(None, "[DONE]")]
 
     def complete_frames(self, frames: list[Json], model: str) -> list[str]:
         """`{"delta": …, "finish_reason": …}` is short for a chunk with one choice, `{"usage": …}` for one without."""
@@ -336,10 +324,10 @@ class ChatPeer(Peer):
                     choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
                     rest = {"choices": [choice], **rest}
                 frame = {**head, "choices": [], **rest}
-            out.append(write_frame(None, frame))
+            out.append(peer.write_frame(None, frame))
         return out
 
-    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+    def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         body: Object = {"object": "chat.completion", "choices": []}
         violations: list[str] = []
         minor_violations: list[str] = []
@@ -361,7 +349,7 @@ class ChatPeer(Peer):
             violations += [f"choice {index} has no finish_reason" for index in endless]
             violations += [] if body["choices"] else ["no choices"]
             minor_violations += [] if done else ["the stream ended without [DONE]"]
-        return folded_stream(body, violations, minor_violations)
+        return peer.folded_stream(body, violations, minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return [body["choices"][0]["message"]]
@@ -371,11 +359,11 @@ class ChatPeer(Peer):
     def write_prompt(self, prompt: str) -> Object:
         return {"messages": [{"role": "user", "content": prompt}]}
 
-    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+    def write_tools(self, tools: Sequence[peer.ScenarioTool]) -> list[Json]:
         return [{"type": "function", "function": to_builtins(tool)} for tool in tools]
 
-    def write_answer(self, answer: ModelAnswer) -> Object:
-        functions = [{"name": name, "arguments": encode_json(arguments)} for name, arguments in answer.calls]
+    def write_answer(self, answer: peer.ModelAnswer) -> Object:
+        functions = [{"name": name, "arguments": peer.encode_json(arguments)} for name, arguments in answer.calls]
         calls = [{"id": f"call_Kq3Vx{n}", "type": "function", "function": one} for n, one in enumerate(functions)]
         message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
         return {"choices": [{"message": message, "finish_reason": "tool_calls" if calls else "stop"}]}
@@ -384,19 +372,19 @@ class ChatPeer(Peer):
         ids = [call["id"] for call in body["choices"][0]["message"].get("tool_calls") or []]
         return [{"role": "tool", "tool_call_id": id, "content": text} for id, text in zip(ids, texts, strict=True)]
 
-    def expect_tool(self, tool: ScenarioTool) -> Json:
-        return {"type": "function", "function": {"name": tool.name, "parameters": expect_properties(tool)}}
+    def expect_tool(self, tool: peer.ScenarioTool) -> Json:
+        return {"type": "function", "function": {"name": tool.name, "parameters": peer.expect_properties(tool)}}
 
     def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
         function = {"name": name, "arguments": {"$json": {"$is": arguments}}}
         return {"id": id, "type": "function", "function": function}
 
-    def expect_answer(self, answer: ModelAnswer) -> Json:
+    def expect_answer(self, answer: peer.ModelAnswer) -> Json:
         message: Object = {"role": "assistant"} | ({"content": {"$text": answer.text}} if answer.text else {})
         message["tool_calls"] = self.expect_calls(answer, "c") or {"$either": ["$absent", []]}
         return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
 
-    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+    def expect_model_turns(self, answer: peer.ModelAnswer, calls: list[Json]) -> list[Json]:
         return [{"role": "assistant", "tool_calls": calls}]
 
     def expect_result(self, name: str, id: str, text: str) -> Json:

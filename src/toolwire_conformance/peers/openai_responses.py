@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from toolwire_conformance import Json, Object
+from toolwire_conformance.peers import peer
 from toolwire_conformance.peers.checks import (
     check_object_schema,
     check_strict_schema,
@@ -18,20 +19,6 @@ from toolwire_conformance.peers.checks import (
     numbered_objects,
     objects,
     refusals,
-)
-from toolwire_conformance.peers.peer import (
-    FoldedStream,
-    ModelAnswer,
-    Peer,
-    PeerHttp,
-    ScenarioTool,
-    SseFrame,
-    encode_json,
-    exactly_these,
-    expect_properties,
-    folded_stream,
-    split_text,
-    write_frame,
 )
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
@@ -294,7 +281,7 @@ def _unfold_item(item: Object) -> tuple[Object, list[Object]]:
         case "function_call" | "custom_tool_call" as kind:
             key = "arguments" if kind == "function_call" else "input"
             name = f"response.{kind}_{key}"
-            frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
+            frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in peer.split_text(item[key])]
             return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
     return item, []
 
@@ -307,7 +294,7 @@ def _unfold_parts(parts: list[Object], index_key: str, part_event: str, prefix: 
         cited = part.get("annotations") or []
         empty = {**part, key: ""} | ({"annotations": []} if cited else {})
         frames.append({"type": f"{part_event}.added", **at, "part": empty})
-        frames += [{"type": f"{name}.delta", **at, "delta": text} for text in split_text(part[key])]
+        frames += [{"type": f"{name}.delta", **at, "delta": text} for text in peer.split_text(part[key])]
         for number, one in enumerate(cited):
             frames.append({"type": f"{name}.annotation.added", **at, "annotation_index": number, "annotation": one})
         frames.append({"type": f"{name}.done", **at, key: part[key]})
@@ -334,7 +321,7 @@ class _ClientReader:
         self.has_raised = False
         """Was there an error event, which the SDK raises?"""
 
-    def read_frame(self, frame: SseFrame, number: int) -> None:
+    def read_frame(self, frame: peer.SseFrame, number: int) -> None:
         if not isinstance(frame.data, dict):
             found = self.minor_violations if self.is_ended and frame.text == "[DONE]" else self.violations
             found.append(f"a frame that is not an event: {frame.text[:80]}")
@@ -462,10 +449,10 @@ class _ClientReader:
 SEAL = "gAAAAABpQ7sealed_-thoughts+of/the=model=="
 
 
-class ResponsesPeer(Peer):
+class ResponsesPeer(peer.Peer):
     name = "openai-responses"
     short_name = "responses"
-    http = PeerHttp(
+    http = peer.PeerHttp(
         base_path="/v1",
         path="/v1/responses",
         path_pattern=re.compile(r"/responses$"),
@@ -501,7 +488,7 @@ class ResponsesPeer(Peer):
         out = []
         for number, frame in enumerate(frames):
             if isinstance(frame, str):
-                out.append(write_frame(None, frame))
+                out.append(peer.write_frame(None, frame))
                 continue
             kind = frame["type"]
             if kind == "response.output_item.done":
@@ -511,15 +498,15 @@ class ResponsesPeer(Peer):
                 if kind in END_STATUSES:
                     rest = {"status": END_STATUSES[kind], "output": done}
                 frame = {**frame, "response": self.complete_answer({**rest, **frame.get("response", {})}, model)}
-            out.append(write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
+            out.append(peer.write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
         return out
 
-    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+    def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         reader = _ClientReader()
         for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
             reader.read_frame(frame, number)
         reader.close()
-        return folded_stream(reader.body, reader.violations, reader.minor_violations)
+        return peer.folded_stream(reader.body, reader.violations, reader.minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return list(body["output"])
@@ -530,10 +517,10 @@ class ResponsesPeer(Peer):
         """With `store: false`, as agents use it: the whole history is in the input."""
         return {"input": [{"role": "user", "content": prompt}], "store": False}
 
-    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+    def write_tools(self, tools: Sequence[peer.ScenarioTool]) -> list[Json]:
         return [{"type": "function", **to_builtins(tool), "strict": False} for tool in tools]
 
-    def write_answer(self, answer: ModelAnswer) -> Object:
+    def write_answer(self, answer: peer.ModelAnswer) -> Object:
         output: list[Json] = []
         if answer.is_sealed:
             thought = [{"type": "summary_text", "text": "Two places."}]
@@ -543,7 +530,7 @@ class ResponsesPeer(Peer):
             head = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed"}
             output.append({**head, "content": content})
         for number, (name, arguments) in enumerate(answer.calls):
-            call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": encode_json(arguments)}
+            call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": peer.encode_json(arguments)}
             output.append({"type": "function_call", "id": f"fc_7f1{number}", "status": "completed", **call})
         return {"output": output, "status": "completed"}
 
@@ -555,20 +542,20 @@ class ResponsesPeer(Peer):
     def expect_first_turns(self, prompt: str) -> Json:
         return {"$either": [{"$contains": prompt}, super().expect_first_turns(prompt)]}
 
-    def expect_tool(self, tool: ScenarioTool) -> Json:
-        return {"type": "function", "name": tool.name, "parameters": expect_properties(tool)}
+    def expect_tool(self, tool: peer.ScenarioTool) -> Json:
+        return {"type": "function", "name": tool.name, "parameters": peer.expect_properties(tool)}
 
     def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
         return {"type": "function_call", "call_id": id, "name": name, "arguments": {"$json": {"$is": arguments}}}
 
-    def expect_answer(self, answer: ModelAnswer) -> Json:
-        output: Object = exactly_these(self.expect_calls(answer, "c"), {"type": "function_call"})
+    def expect_answer(self, answer: peer.ModelAnswer) -> Json:
+        output: Object = peer.exactly_these(self.expect_calls(answer, "c"), {"type": "function_call"})
         if answer.text:
             # The message may come before or after the calls: gateways do both, and clients accept both.
             output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": answer.text}}]}]
         return {"status": "completed", "output": output}
 
-    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+    def expect_model_turns(self, answer: peer.ModelAnswer, calls: list[Json]) -> list[Json]:
         thought = [{"type": "reasoning", "encrypted_content": {"$is": SEAL}}] if answer.is_sealed else []
         return [*thought, *calls]
 

@@ -15,19 +15,8 @@ from toolwire import terminal
 from toolwire.cli import usage
 from toolwire.cli.config import load_or_report
 from toolwire.cli.translation.translate import node_as_json
+from toolwire.core import ir
 from toolwire.core.codec import Codec
-from toolwire.core.ir import (
-    AnyTool,
-    Call,
-    Failure,
-    Request,
-    Text,
-    Tool,
-    ToolChoice,
-    list_declared_tools,
-    replace_fields,
-    source_path,
-)
 from toolwire.core.json_values import Json, Malformed, decode, expect_object, json_pointer
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.settings.config import Config
@@ -97,13 +86,13 @@ class Explanation(Struct, frozen=True):
 
     subject: RuleSubject
     rules: tuple[Rule, ...]
-    before: Request
-    after: Request
+    before: ir.Request
+    after: ir.Request
     report: tuple[Loss, ...]
     refused: str = ""
 
 
-def explain_request(config: Config, client: Codec, request: Request, args: argparse.Namespace) -> Explanation:
+def explain_request(config: Config, client: Codec, request: ir.Request, args: argparse.Namespace) -> Explanation:
     requested = args.model or request.model
     target = _find_target(config, args.provider, requested)
     agent, product = (args.agent, args.agent) if args.agent in load_agents() else recognise_agent(args.agent)
@@ -112,7 +101,7 @@ def explain_request(config: Config, client: Codec, request: Request, args: argpa
     subject = RuleSubject(client.name, agent, provider, model, requested, product, args.key, team)
     presets = [rule for name in args.preset for rule in _find_preset(name)]
     rules = Policy((*config.policy, *presets)).active_rules(subject)
-    request = replace_fields(request, model=subject.model) if subject.model != request.model else request
+    request = ir.replace_fields(request, model=subject.model) if subject.model != request.model else request
     ledger = Ledger(client.name, client.name)
     codec = choose_codec(target, client, lambda: bool(request.tools)) if target is not None else None
     can_force = codec.constraints.can_force_tools if codec is not None else None
@@ -132,7 +121,7 @@ def _find_preset(name: str) -> tuple[Rule, ...]:
 def _find_target(config: Config, provider: str, model: str) -> Target | None:
     """The provider and model that the request would go to; None if the configuration does not tell."""
     routed = Router(config).route(model, None)
-    targets = () if isinstance(routed, Failure) else routed
+    targets = () if isinstance(routed, ir.Failure) else routed
     if not provider and targets:
         return targets[0]
     if provider in config.providers:
@@ -158,7 +147,7 @@ def explanation_page(explanation: Explanation) -> Iterator[str]:
     )
     yield terminal.format_table([(name, value or UNKNOWN_VALUE) for name, value in facts])
     yield "\n" + terminal.heading("rules in force")
-    names = [tool_name(tool) for tool in list_declared_tools(explanation.before)]
+    names = [tool_name(tool) for tool in ir.list_declared_tools(explanation.before)]
     told = {_rule_name(loss) for loss in explanation.report}
     rules = [
         (f"  {rule.name}", "" if rule.name in told or any(matches_tool(rule, name) for name in names) else NO_SUCH_TOOL)
@@ -193,9 +182,9 @@ def tool_rows(explanation: Explanation) -> list[ToolRow]:
     for loss in explanation.report:
         losses_by_path.setdefault(loss.path, []).append(loss)
     rows: list[ToolRow] = []
-    remaining = list(list_declared_tools(explanation.after))
-    for tool in list_declared_tools(explanation.before):
-        losses, name = losses_by_path.get(json_pointer(source_path(tool)), []), tool_name(tool).name
+    remaining = list(ir.list_declared_tools(explanation.after))
+    for tool in ir.list_declared_tools(explanation.before):
+        losses, name = losses_by_path.get(json_pointer(ir.source_path(tool)), []), tool_name(tool).name
         dropped = [loss for loss in losses if loss.code == "policy-dropped"]
         rule = ", ".join(dict.fromkeys(_rule_name(loss) for loss in dropped or losses))
         if dropped:
@@ -213,10 +202,10 @@ def _rule_name(loss: Loss) -> str:
     return loss.why.removeprefix("the rule ").strip("`")
 
 
-def tool_signature(tool: AnyTool) -> str:
+def tool_signature(tool: ir.AnyTool) -> str:
     """A tool as `name(parameter, optional?)`."""
     name = tool_name(tool)
-    if not isinstance(tool, Tool) or not isinstance(tool.parameters, dict):
+    if not isinstance(tool, ir.Tool) or not isinstance(tool.parameters, dict):
         return f"{name.name} ({name.kind})" if name.kind not in ("function", name.name) else name.name
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     keys = properties if isinstance(properties, dict) else {}
@@ -236,7 +225,7 @@ def _choice_section(explanation: Explanation) -> Iterator[str]:
     yield terminal.format_table([(f"  {before}", f"→ {after}", ", ".join(dict.fromkeys(rules)))])
 
 
-def choice_text(choice: ToolChoice | None) -> str:
+def choice_text(choice: ir.ToolChoice | None) -> str:
     return "(not set)" if choice is None else " ".join((choice.mode, *(tool.name for tool in choice.tools)))
 
 
@@ -249,8 +238,8 @@ def _call_section(explanation: Explanation) -> Iterator[str]:
         yield f"  and {len(rows) - MAX_SHOWN_CALLS} more\n" if len(rows) > MAX_SHOWN_CALLS else ""
 
 
-def history_calls(request: Request) -> list[Call]:
-    return [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
+def history_calls(request: ir.Request) -> list[ir.Call]:
+    return [part for turn in request.turns for part in turn.parts if isinstance(part, ir.Call)]
 
 
 def _other_section(explanation: Explanation) -> Iterator[str]:
@@ -276,10 +265,10 @@ def _instruction_section(explanation: Explanation) -> Iterator[str]:
                     yield terminal.paint_text(f"  {mark} {line}".rstrip(), colour) + "\n"
 
 
-def instruction_text(request: Request) -> str:
+def instruction_text(request: ir.Request) -> str:
     """The system prompt and the system and developer messages."""
     turns = (turn.parts for turn in request.turns if turn.role in ("system", "developer"))
-    return "\n\n".join(part.text for parts in (request.system, *turns) for part in parts if isinstance(part, Text))
+    return "\n\n".join(part.text for parts in (request.system, *turns) for part in parts if isinstance(part, ir.Text))
 
 
 # --- as JSON --------------------------------------------------------------------------------------------------------
@@ -298,9 +287,9 @@ def explanation_document(explanation: Explanation) -> Json:
     }
 
 
-def _request_document(request: Request) -> Json:
+def _request_document(request: ir.Request) -> Json:
     return {
-        "tools": [node_as_json(tool) for tool in list_declared_tools(request)],
+        "tools": [node_as_json(tool) for tool in ir.list_declared_tools(request)],
         "choice": None if request.choice is None else node_as_json(request.choice),
         "instructions": instruction_text(request),
         "calls": [node_as_json(call) for call in history_calls(request)],

@@ -12,34 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core import tokens
+from toolwire.core import ir, tokens
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.envelopes import EMPTY_ENVELOPE
 from toolwire.core.errors import failure_kind_for_status
 from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta, unfold
 from toolwire.core.ids import derive_id, hex_digest
-from toolwire.core.ir import (
-    Call,
-    Choice,
-    Failure,
-    Finish,
-    Media,
-    Part,
-    Reasoning,
-    Request,
-    Response,
-    Result,
-    Seal,
-    Settings,
-    Text,
-    Tool,
-    ToolReference,
-    ToolsAdded,
-    Turn,
-    Usage,
-    plain_text,
-    strip_origins,
-)
 from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.http.connection import ChunkSink, TransportError
@@ -84,14 +62,14 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
         request = read_request(codec, expect_object(decode(body), None))
     except (Malformed, RecursionError) as error:
         what = str(error) if isinstance(error, Malformed) else "the JSON is nested too deeply"
-        return _refuse(codec, Failure("invalid", what, 400))
+        return _refuse(codec, ir.Failure("invalid", what, 400))
     prompt = read_prompt(request)
     order = _read_failure_order(prompt.text)
-    if isinstance(order, Failure) and not (stream and order.code == _BROKEN_CODE):
+    if isinstance(order, ir.Failure) and not (stream and order.code == _BROKEN_CODE):
         return _refuse(codec, order)
     if order:
         prompt = replace(prompt, text=_FAILURE_ORDER.sub("", prompt.text).strip())
-    seed = hex_digest(repr(strip_origins(request.turns)) + salt, 24)
+    seed = hex_digest(repr(ir.strip_origins(request.turns)) + salt, 24)
     response = replace(_make_response(request, prompt, codec, seed), model=model, created=now)
     context = WriteContext(request, now, seed)
     if not stream:
@@ -99,7 +77,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
         body = body[: len(body) // 2] if order == _CUT_ORDER else body
         return LoopbackAnswer(200, {"content-type": "application/json"}, deque([body]))
     events = list(_split_events(response))
-    if isinstance(order, Failure):
+    if isinstance(order, ir.Failure):
         events[len(events) // 2 :] = [ResponseFailed(order)]
     writer = codec.make_stream_writer(Ledger(codec.name, codec.name), context)
     pieces = [piece for piece in (*map(writer.write, events), writer.close()) if piece]
@@ -108,7 +86,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     return LoopbackAnswer(200, {"content-type": codec.http.stream_content_type}, deque(pieces))
 
 
-def _refuse(codec: Codec, failure: Failure) -> LoopbackAnswer:
+def _refuse(codec: Codec, failure: ir.Failure) -> LoopbackAnswer:
     error = codec.write_error(failure)
     headers = {**error.headers, "content-type": "application/json"}
     return LoopbackAnswer(error.status, headers, deque([encode(error.body)]))
@@ -123,13 +101,13 @@ _FAILURE_ORDER = re.compile(
 )
 _CUT_ORDER = "cut"
 _BROKEN_CODE = "loopback_broken"
-_ORDERED_FAILURES: Mapping[str, Failure] = {
-    "overflow": Failure("context", "prompt is too long (loopback was asked for this failure)", 400),
-    "break": Failure("server", "loopback was asked to break in the middle", 500, _BROKEN_CODE),
+_ORDERED_FAILURES: Mapping[str, ir.Failure] = {
+    "overflow": ir.Failure("context", "prompt is too long (loopback was asked for this failure)", 400),
+    "break": ir.Failure("server", "loopback was asked to break in the middle", 500, _BROKEN_CODE),
 }
 
 
-def _read_failure_order(text: str) -> Failure | str | None:
+def _read_failure_order(text: str) -> ir.Failure | str | None:
     order = _FAILURE_ORDER.search(text)
     if order is None:
         return None
@@ -137,42 +115,42 @@ def _read_failure_order(text: str) -> Failure | str | None:
         return _ORDERED_FAILURES.get(order["word"].lower(), _CUT_ORDER)
     status, wait = int(order["status"]), order["wait"]
     message = f"loopback was asked to fail with {status}"
-    return Failure(failure_kind_for_status(status), message, status, retry_after=float(wait) if wait else None)
+    return ir.Failure(failure_kind_for_status(status), message, status, retry_after=float(wait) if wait else None)
 
 
 # --- the answer ---
 
 
-def _make_response(request: Request, prompt: Prompt, codec: Codec, seed: str) -> Response:
+def _make_response(request: ir.Request, prompt: Prompt, codec: Codec, seed: str) -> ir.Response:
     """The answer; its ids are derived from the seed."""
     calls = _plan_calls(request, prompt)
     count = min(request.settings.count or 1, _MAX_CHOICES)
     choices = tuple(_make_choice(request, prompt, calls, codec, f"{seed}|{index}", index) for index in range(count))
     parts = [part for choice in choices for part in choice.parts]
-    texts = (part.arguments if isinstance(part, Call) else getattr(part, "text", "") for part in parts)
+    texts = (part.arguments if isinstance(part, ir.Call) else getattr(part, "text", "") for part in parts)
     output = sum(len(text) // 4 + 1 for text in texts)
-    reasoning = sum(len(part.text) for part in parts if isinstance(part, Reasoning)) // 4
-    usage = Usage(tokens.estimate_tokens(request), output, reasoning=reasoning or None)
-    return Response("", request.model, None, choices, usage)
+    reasoning = sum(len(part.text) for part in parts if isinstance(part, ir.Reasoning)) // 4
+    usage = ir.Usage(tokens.estimate_tokens(request), output, reasoning=reasoning or None)
+    return ir.Response("", request.model, None, choices, usage)
 
 
 def _make_choice(
-    request: Request, prompt: Prompt, calls: list[PlannedCall], codec: Codec, seed: str, index: int
-) -> Choice:
-    parts: list[Part] = []
+    request: ir.Request, prompt: Prompt, calls: list[PlannedCall], codec: Codec, seed: str, index: int
+) -> ir.Choice:
+    parts: list[ir.Part] = []
     if _shows_reasoning(request.settings):
         slots = codec.constraints.seal_slots
         # Anthropic refuses thinking without a signature, so it gets one that says that it is empty.
-        seal = Seal(codec.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
-        parts.append(Reasoning(reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
+        seal = ir.Seal(codec.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
+        parts.append(ir.Reasoning(reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
     if calls:
         parts += [_make_call(one, derive_id("call_", seed, position)) for position, one in enumerate(calls)]
-        return Choice(index, tuple(parts), Finish("calls"))
+        return ir.Choice(index, tuple(parts), ir.Finish("calls"))
     text, finish = _apply_limits(_make_text(request, prompt), request.settings)
-    return Choice(index, (*parts, Text(text)), finish)
+    return ir.Choice(index, (*parts, ir.Text(text)), finish)
 
 
-def _shows_reasoning(settings: Settings) -> bool:
+def _shows_reasoning(settings: ir.Settings) -> bool:
     thinking = settings.thinking
     if thinking is None or "none" in (thinking.effort, thinking.summary):
         return False
@@ -180,7 +158,7 @@ def _shows_reasoning(settings: Settings) -> bool:
     return not is_off and (thinking.mode in ("on", "auto") or bool(thinking.effort or thinking.budget))
 
 
-def _make_text(request: Request, prompt: Prompt) -> str:
+def _make_text(request: ir.Request, prompt: Prompt) -> str:
     form = request.settings.format
     if form is None or form.kind == "text":
         return reply_text(prompt, [tool.name for tool in prompt.tools])
@@ -189,20 +167,20 @@ def _make_text(request: Request, prompt: Prompt) -> str:
     return encode_text({"model": MODEL_NAME, "answer": reply_text(prompt, [])})
 
 
-def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
+def _apply_limits(text: str, settings: ir.Settings) -> tuple[str, ir.Finish]:
     """The text up to the first stop sequence and the limit of tokens, four characters each."""
     found = [(text.find(stop), stop) for stop in settings.stop or () if stop and stop in text]
-    finish = Finish("stop")
+    finish = ir.Finish("stop")
     if found:
         end, stop = min(found)
-        text, finish = text[:end], Finish("sequence", sequence=stop)
+        text, finish = text[:end], ir.Finish("sequence", sequence=stop)
     limit = settings.max_tokens
     if limit is not None and len(text) > 4 * limit:
-        text, finish = text[: 4 * max(limit, 0)], Finish("length")
+        text, finish = text[: 4 * max(limit, 0)], ir.Finish("length")
     return text, finish
 
 
-def _plan_calls(request: Request, prompt: Prompt) -> list[PlannedCall]:
+def _plan_calls(request: ir.Request, prompt: Prompt) -> list[PlannedCall]:
     """The calls of this answer; none if the last turn has results, or if the text resembles no tool."""
     choice = request.choice
     mode = choice.mode if choice is not None else "auto"
@@ -220,21 +198,21 @@ def _plan_calls(request: Request, prompt: Prompt) -> list[PlannedCall]:
     return plan_calls(tools, find_values(prompt.known_text), is_required, request.settings.parallel is not False)
 
 
-def _make_call(planned: PlannedCall, id: str) -> Call:
+def _make_call(planned: PlannedCall, id: str) -> ir.Call:
     tool = planned.tool
     if tool.kind == "custom":  # takes any text: a quoted one, else the whole prompt
         quoted = (*planned.values.get_values("fenced"), *planned.values.get_values("quoted"))
         arguments = next(iter(quoted), planned.values.text.strip() or "example")
     else:
         arguments = encode_text(make_arguments(tool.parameters, planned.values))
-    return Call(id, tool.name, arguments, tool.kind, tool.namespace)
+    return ir.Call(id, tool.name, arguments, tool.kind, tool.namespace)
 
 
 _TEXT_PIECE = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
 _FRAGMENT_LENGTH = 12
 
 
-def _split_events(response: Response) -> Iterator[Event]:
+def _split_events(response: ir.Response) -> Iterator[Event]:
     """The events of an answer: text word by word and arguments in fragments, as real models send them."""
     usage = response.usage
     for event in unfold(response):
@@ -245,7 +223,7 @@ def _split_events(response: Response) -> Iterator[Event]:
             for start in range(0, len(event.text), _FRAGMENT_LENGTH):
                 yield ArgumentsDelta(event.index, event.text[start : start + _FRAGMENT_LENGTH])
         elif isinstance(event, ResponseStart) and usage is not None:
-            yield replace(event, usage=Usage(usage.input))
+            yield replace(event, usage=ir.Usage(usage.input))
         else:
             yield event
 
@@ -266,9 +244,9 @@ class Prompt(Struct, frozen=True):
 
     text: str = ""
     """The user's text since the model's last turn, or else the last one before."""
-    media: tuple[Media, ...] = ()
-    results: tuple[Result, ...] = ()
-    tools: tuple[Tool, ...] = ()
+    media: tuple[ir.Media, ...] = ()
+    results: tuple[ir.Result, ...] = ()
+    tools: tuple[ir.Tool, ...] = ()
     called_tools: frozenset[str] = frozenset()
     """Names of the tools that were already called for this text."""
     result_tool_names: tuple[str, ...] = ()
@@ -280,61 +258,63 @@ class Prompt(Struct, frozen=True):
     @property
     def known_text(self) -> str:
         """The user's text and the start of each result."""
-        return "\n".join([self.text, *(plain_text(result.content)[:1000] for result in self.results)])
+        return "\n".join([self.text, *(ir.plain_text(result.content)[:1000] for result in self.results)])
 
 
-def read_prompt(request: Request) -> Prompt:
+def read_prompt(request: ir.Request) -> Prompt:
     turns = request.turns
     last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
     new = turns[last + 1 :]
-    results = tuple(part for turn in new for part in turn.parts if isinstance(part, Result))
+    results = tuple(part for turn in new for part in turn.parts if isinstance(part, ir.Result))
     start = max((number for number, turn in enumerate(turns) if _has_user_input(turn)), default=0)
     asking = new if any(map(_has_user_input, new)) else turns[start : start + 1]
     user_turns = [turn for turn in asking if turn.role == "user"]
     text = "\n".join(text for turn in user_turns if (text := _user_text(turn)))
-    calls = {part.id: part.name for turn in turns for part in turn.parts if isinstance(part, Call)}
-    loaded = [part for result in results for part in result.content if isinstance(part, (ToolsAdded, ToolReference))]
+    calls = {part.id: part.name for turn in turns for part in turn.parts if isinstance(part, ir.Call)}
+    loaded = [
+        part for result in results for part in result.content if isinstance(part, (ir.ToolsAdded, ir.ToolReference))
+    ]
     return Prompt(
-        text or "\n".join(plain_text(turn.parts) for turn in user_turns).strip(),
-        tuple(part for turn in new if turn.role == "user" for part in turn.parts if isinstance(part, Media)),
+        text or "\n".join(ir.plain_text(turn.parts) for turn in user_turns).strip(),
+        tuple(part for turn in new if turn.role == "user" for part in turn.parts if isinstance(part, ir.Media)),
         results,
         tuple(_callable_tools(request, loaded)),
-        frozenset(part.name for turn in turns[start:] for part in turn.parts if isinstance(part, Call)),
+        frozenset(part.name for turn in turns[start:] for part in turn.parts if isinstance(part, ir.Call)),
         tuple(result.name or calls.get(result.id, "") or "a tool" for result in results),
         bool(loaded) and all(any(part in loaded for part in result.content) for result in results),
         bool(new),
     )
 
 
-def _has_user_input(turn: Turn) -> bool:
-    return turn.role == "user" and bool(_user_text(turn) or any(isinstance(part, Media) for part in turn.parts))
+def _has_user_input(turn: ir.Turn) -> bool:
+    return turn.role == "user" and bool(_user_text(turn) or any(isinstance(part, ir.Media) for part in turn.parts))
 
 
-def _user_text(turn: Turn) -> str:
+def _user_text(turn: ir.Turn) -> str:
     """The user's own text, without the blocks that agents add."""
     texts = []
-    for text in (part.text for part in turn.parts if isinstance(part, Text)):
+    for text in (part.text for part in turn.parts if isinstance(part, ir.Text)):
         has_blocks = "</" in text and len(text) <= _BLOCK_SEARCH_LIMIT
         texts.append((_TAGGED_BLOCK.sub("", text) if has_blocks else text).strip())
     return "\n".join(filter(None, texts))
 
 
-def _callable_tools(request: Request, loaded_parts: Sequence[Part]) -> Iterator[Tool]:
+def _callable_tools(request: ir.Request, loaded_parts: Sequence[ir.Part]) -> Iterator[ir.Tool]:
     """The tools that the new results loaded, or else all tools except deferred ones that were never loaded."""
     parts = [part for turn in request.turns for part in turn.parts]
-    parts += [inner for part in parts if isinstance(part, Result) for inner in part.content]
-    added = [tool for part in parts if isinstance(part, ToolsAdded) for tool in part.tools]
-    known = [tool for tool in (*request.tools, *added) if isinstance(tool, Tool)]
-    loaded = {part.name for part in parts if isinstance(part, ToolReference)}
-    loaded |= {tool.name for tool in added if isinstance(tool, Tool)}
+    parts += [inner for part in parts if isinstance(part, ir.Result) for inner in part.content]
+    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
+    known = [tool for tool in (*request.tools, *added) if isinstance(tool, ir.Tool)]
+    loaded = {part.name for part in parts if isinstance(part, ir.ToolReference)}
+    loaded |= {tool.name for tool in added if isinstance(tool, ir.Tool)}
     if loaded_parts:
-        names = {part.name for part in loaded_parts if isinstance(part, ToolReference)}
-        new = [tool for part in loaded_parts if isinstance(part, ToolsAdded) for tool in part.tools]
+        names = {part.name for part in loaded_parts if isinstance(part, ir.ToolReference)}
+        new = [tool for part in loaded_parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
         known = [tool for tool in known if tool in new or tool.name in names]
     return (tool for tool in known if not tool.defer or tool.name in loaded)
 
 
-def reasoning_text(prompt: Prompt, tools: Sequence[Tool]) -> str:
+def reasoning_text(prompt: Prompt, tools: Sequence[ir.Tool]) -> str:
     if tools:
         return f"The text resembles {' and '.join(dict.fromkeys(tool.name for tool in tools))}, so I call it."
     if prompt.results:
@@ -356,15 +336,15 @@ def reply_text(prompt: Prompt, tools: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _result_text(name: str, result: Result) -> str:
+def _result_text(name: str, result: ir.Result) -> str:
     is_json = isinstance(result.value, (dict, list))
-    text = short_json(result.value, _ECHO_LENGTH) if is_json else _shorten_text(plain_text(result.content))
-    media = [_describe_media(part) for part in result.content if isinstance(part, Media)]
+    text = short_json(result.value, _ECHO_LENGTH) if is_json else _shorten_text(ir.plain_text(result.content))
+    media = [_describe_media(part) for part in result.content if isinstance(part, ir.Media)]
     said = " and ".join(filter(None, [text, *media])) or "nothing"
     return f"{name} {'failed' if result.error else 'said'}: {said}"
 
 
-def _describe_media(media: Media) -> str:
+def _describe_media(media: ir.Media) -> str:
     size = f"{len(media.data) * 3 // 4 - media.data[-2:].count('=')} bytes" if media.data else ""
     details = ", ".join(word for word in (media.name, media.mime, size) if word)
     return f"1 {media.kind} ({details})" if details else f"1 {media.kind}"
