@@ -4,13 +4,12 @@ tools, calls and results next to each other, losses at their places, and the tim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire.core import ir
 from toolwire.core.codec import Codec
@@ -33,8 +32,10 @@ from toolwire.gateway.surfaces.console.api import (
 )
 from toolwire.gateway.surfaces.console.case_file import write_curl
 from toolwire.gateway.surfaces.console.rows import (
+    CleanText,
     cache_usage,
     call_cost,
+    clean_texts,
     exchange_id,
     exchange_row,
     loss_row,
@@ -43,9 +44,6 @@ from toolwire.gateway.surfaces.console.rows import (
 from toolwire.gateway.telemetry.log import log_path, read_captured_response
 from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
-
-CleanText = Callable[[str], str]
-"""Removes credentials."""
 
 MAX_BODY = 4 * 1024 * 1024
 """Characters of a body that are shown."""
@@ -67,20 +65,17 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
     calls = capture.upstream_calls if capture is not None else []
     request = read_request(client, capture.client_request) if capture is not None and client is not None else None
     provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
-    losses = list_losses(record)
+    losses, renamed = list_losses(record), calls[-1].renamed_tools if calls else {}
     return ExchangeDetail(
         row=exchange_row(record, worker),
         output=describe_output(record, worker, clean),
         client=describe_client(record, worker, clean),
         upstream_calls=[describe_upstream_call(record, worker, number, clean) for number in range(len(calls))],
         call_costs=[call_cost(call, record.costs.is_priced) for call in record.costs.calls],
-        cache=cache_usage(record.cache, clean),
-        tools=[
-            clean_tool(row, clean)
-            for row in pair_tools(request, provider_request, calls[-1].renamed_tools if calls else {}, losses)
-        ],
-        calls=[clean_pair(pair, clean) for pair in pair_calls(record, request, provider_request)],
-        losses=[loss_row(loss, is_in_answer, clean) for loss, is_in_answer in losses],
+        cache=clean_texts(cache_usage(record.cache), clean),
+        tools=clean_texts([*pair_tools(request, provider_request, renamed, losses)], clean),
+        calls=clean_texts([*pair_calls(record, request, provider_request)], clean),
+        losses=clean_texts([loss_row(*loss) for loss in losses], clean),
         steps=list(time_steps(record)),
         curl=write_curl(record, clean),
     )
@@ -329,17 +324,6 @@ def find_place(json: Json, path: Path) -> Json:
     return json
 
 
-def clean_tool(row: ToolRow, clean: CleanText) -> ToolRow:
-    return replace(
-        row,
-        client_name=clean(row.client_name),
-        provider_name=clean(row.provider_name),
-        reasons=[clean(reason) for reason in row.reasons],
-        client_declaration=clean(row.client_declaration),
-        provider_declaration=clean(row.provider_declaration),
-    )
-
-
 # --- calls and results ---
 
 
@@ -427,18 +411,6 @@ def result_text(result: ir.Result | ir.ProviderResult) -> str:
         return "\n".join(filter(None, (result.error, result.text, *(source.url for source in result.sources))))
     texts = [part.text if isinstance(part, ir.Text) else f"[{type(part).__name__.lower()}]" for part in result.content]
     return "\n".join(texts)
-
-
-def clean_pair(pair: CallPair, clean: CleanText) -> CallPair:
-    return replace(pair, client=clean_side(pair.client, clean), provider=clean_side(pair.provider, clean))
-
-
-def clean_side(side: CallSide | None, clean: CleanText) -> CallSide | None:
-    if side is None:
-        return None
-    return replace(
-        side, id=clean(side.id), name=clean(side.name), arguments=clean(side.arguments), result=clean(side.result)
-    )
 
 
 # --- time ---

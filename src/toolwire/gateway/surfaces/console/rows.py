@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from toolwire.core.ir import Usage
 from toolwire.core.losses import Loss
@@ -22,6 +26,9 @@ from toolwire.gateway.surfaces.console.api import (
 from toolwire.gateway.telemetry.log import log_path
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
+CleanText = Callable[[str], str]
+"""Removes credentials."""
+Value = TypeVar("Value")
 MAX_NAMES = 50
 """Tools that a row names."""
 MAX_MESSAGE = 1000
@@ -118,7 +125,7 @@ def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
     )
 
 
-def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> CacheUsage | None:
+def cache_usage(report: CacheReport | None) -> CacheUsage | None:
     if report is None:
         return None
     return CacheUsage(
@@ -127,8 +134,8 @@ def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> Cach
         write_tokens=report.written,
         missed_tokens=report.missed,
         cause=report.cause,
-        reason=clean(report.reason),
-        place=clean(report.place),
+        reason=report.reason,
+        place=report.place,
         extra_cost_usd=shorten_amount(report.cost) if report.missed else Decimal(0),
     )
 
@@ -155,13 +162,24 @@ def milliseconds(seconds: float) -> float:
     return round(max(seconds, 0.0) * 1e3, 2)
 
 
-def loss_row(loss: Loss, is_in_answer: bool, clean: Callable[[str], str] = str) -> LossRow:
-    """A loss as a row; `clean` removes credentials."""
+def loss_row(loss: Loss, is_in_answer: bool) -> LossRow:
     return LossRow(
         code=loss.code,
         severity=loss.severity,
-        path=clean(loss.path),
+        path=loss.path,
         is_in_answer=is_in_answer,
-        what=clean(loss.what),
+        what=loss.what,
         why=loss.why,
     )
+
+
+def clean_texts(value: Value, clean: CleanText) -> Value:
+    """The same with all texts in it cleaned."""
+    cleaned: object = value
+    if isinstance(value, str):
+        cleaned = clean(value)
+    elif isinstance(value, list):
+        cleaned = [clean_texts(one, clean) for one in value]
+    elif isinstance(value, Struct):
+        cleaned = replace(value, **{name: clean_texts(one, clean) for name, one in asdict(value).items()})
+    return cast("Value", cleaned)

@@ -35,7 +35,7 @@ from toolwire.gateway.surfaces.console.api import (
     SessionTurn,
     Tokens,
 )
-from toolwire.gateway.surfaces.console.rows import add_costs, cache_usage, exchange_row, shorten_amount
+from toolwire.gateway.surfaces.console.rows import add_costs, cache_usage, clean_texts, exchange_row, shorten_amount
 from toolwire.gateway.telemetry.log import read_captured_response
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.protocols import CODECS
@@ -100,7 +100,7 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
         names_session=capture.names_session,
         session=record.asked.session,
         account=record.upstream.account,
-        cache=cache_usage(record.cache, clean),
+        cache=clean_texts(cache_usage(record.cache), clean),
         digests=digest_turns(request.turns),
         segments=_digest_pieces(capture),
     )
