@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias, TypeVar, final
+from typing import ClassVar, Protocol, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -52,7 +52,6 @@ from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
 from toolwire.translation.request_steps.images import ImageDescription
 from toolwire.translation.streaming import StreamTranslation
 
-_T = TypeVar("_T")
 _MAX_CACHED = 2048
 
 
@@ -185,11 +184,9 @@ class Runtime:
         return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
 
     def _build_options(self, target: Target, codec: Codec, stream: bool) -> Options:
-        provider, calls = target.provider, target.provider.calls
-        direct_tools = _first_set(target.calls.direct_tools, calls.direct_tools)
-        tool_format = _find_tool_format(target)
-        repair_calls = _first_set(target.calls.repair_calls, calls.repair_calls)
-        is_prompted = _first_set(target.calls.tools, calls.tools) == "prompted"
+        provider, calls = target.provider, target.merged_calls
+        tool_format = calls.tool_format or provider.default_tool_format
+        tool_format = tool_format or (AUTO if expected_formats(target.model) else OFF)
         return Options(
             model=target.model,
             stream=stream,
@@ -200,22 +197,20 @@ class Runtime:
             max_bytes=self.config.server.max_body,
             maker=f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}",
             stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
-            tool_search=_first_set(target.calls.tool_search, calls.tool_search) or "off",
-            direct_tools=DEFAULT_DIRECT_TOOLS if direct_tools is None else direct_tools,
+            tool_search=calls.tool_search or "off",
+            direct_tools=DEFAULT_DIRECT_TOOLS if calls.direct_tools is None else calls.direct_tools,
             tool_format=tool_format,
-            repair_calls=tool_format != OFF if repair_calls is None else repair_calls,
-            on_bad_call=_first_set(target.calls.on_bad_call, calls.on_bad_call) or "keep",
-            tool_prompt=_choose_tool_prompt(tool_format) if is_prompted else "",
+            repair_calls=tool_format != OFF if calls.repair_calls is None else calls.repair_calls,
+            on_bad_call=calls.on_bad_call or "keep",
+            tool_prompt=_choose_tool_prompt(tool_format) if calls.tools == "prompted" else "",
         )
 
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
-        provider, model, calls = target.provider, target.model, target.provider.calls
+        provider, model, calls = target.provider, target.model, target.merged_calls
         name = target.calls.name if isinstance(target.calls, ModelRule) else model
         facts = self._facts.find_set_facts(name, target)
         options = self._build_options(target, codec, stream)
-        has_chosen_format = _first_set(target.calls.tool_format, calls.tool_format) is not None
-        tools = _first_set(target.calls.tools, calls.tools) or "auto"
-        image_model = _first_set(target.calls.describe_images, calls.describe_images) or ""
+        has_chosen_format = calls.tool_format is not None
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
         else:
@@ -246,26 +241,16 @@ class Runtime:
             and not (options.repairs_answers and has_chosen_format),
             reads_tools=options.tool_search != "off" or options.repairs_answers,
             repairs_only_calls=not has_chosen_format,
-            prompt_if_refused=_choose_tool_prompt(options.tool_format) if tools == "auto" else "",
-            image_model="" if image_model == "off" else image_model,
+            prompt_if_refused=_choose_tool_prompt(options.tool_format) if calls.tools in (None, "auto") else "",
+            image_model="" if calls.describe_images == "off" else calls.describe_images or "",
             set_window=facts.context_window,
             set_output_limit=facts.max_output_tokens,
             known_output_limit=self._facts.find_target_facts(name, target, NO_FACTS).max_output_tokens,
         )
 
 
-def _find_tool_format(target: Target) -> str:
-    chosen = _first_set(target.calls.tool_format, target.provider.calls.tool_format)
-    return chosen or target.provider.default_tool_format or (AUTO if expected_formats(target.model) else OFF)
-
-
 def _choose_tool_prompt(tool_format: str) -> str:
     return tool_format if tool_format in PROMPTS else AUTO
-
-
-def _first_set(first: _T | None, second: _T | None) -> _T | None:
-    """What the model's rule says, or else the provider."""
-    return second if first is None else first
 
 
 # --- the values that the steps hand to each other ---

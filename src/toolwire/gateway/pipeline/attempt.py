@@ -42,7 +42,7 @@ from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
+from toolwire.gateway.telemetry.record import UpstreamCapture
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -67,7 +67,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     renamed = EMPTY_MAPPING
     if record.traffic.capture is not None and not prepared.is_passthrough:
         renamed = prepared.exchange.renamed_tools
-    response = await send_call(call, upstream, prepared.body, "POST", max_seconds, renamed)
+    response = await send_request(call, upstream, prepared.body, "POST", max_seconds, renamed)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     if upstream.provider.account and call.runtime.accounts is not None:
@@ -83,30 +83,6 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     if type(answer) is AttemptFailed:
         return _make_final(answer, tools_were_run=response.status < 300 and bool(record.answer.tool_runs))
     return answer
-
-
-async def send_call(
-    call: GatewayRequest,
-    upstream: Upstream,
-    body: bytes,
-    method: str = "POST",
-    max_seconds: float = math.inf,
-    renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
-) -> UpstreamResponse | TransportError:
-    """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
-    telemetry, running = call.runtime.telemetry, call.running
-    # The upstream of a path that is only forwarded is the same for all models.
-    model = upstream.model or call.record.upstream.model
-    telemetry.start_call(running, upstream.provider.name, model, upstream.provider.account)
-    response = await send_request(call, upstream, body, method, max_seconds, renamed_tools)
-    if type(response) is TransportError:
-        if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
-            telemetry.drop_call(running)
-    elif response.status >= 300:
-        telemetry.drop_call(running)
-    elif running.sinks.prompts is not None and upstream.address is not None:
-        running.sinks.prompts.keep_prompt(running, upstream.codec.name, body)
-    return response
 
 
 def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
@@ -126,46 +102,59 @@ async def send_request(
     method: str = "POST",
     max_seconds: float = math.inf,
     renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
+    is_billed: bool = True,
 ) -> UpstreamResponse | TransportError:
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
-    been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
-    started, capture = call.clock(), call.record.traffic.capture
-    captured = _start_capture(capture, upstream, body, started, renamed_tools) if capture is not None else None
-    record, runtime = call.record, call.runtime
+    been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt. If it
+    may cost something, whoever reads the answer says what it has used (`Telemetry.end_call`)."""
+    record, runtime, started = call.record, call.runtime, call.clock()
+    telemetry, captured = runtime.telemetry, None
+    if is_billed:
+        # The upstream of a path that is only forwarded is the same for all models.
+        model = upstream.model or record.upstream.model
+        telemetry.start_call(call.running, upstream.provider.name, model, upstream.provider.account)
+    if record.traffic.capture is not None:
+        where = (upstream.codec.name, upstream.provider.name, upstream.address_label, upstream.path)
+        captured = UpstreamCapture(*where, body, started, renamed_tools)
+        record.traffic.capture.upstream_calls.append(captured)
+    response: UpstreamResponse | TransportError
     if upstream.address is None:
-        response: UpstreamResponse | TransportError = await _ask_loopback(call, upstream, body)
+        asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
+        response = await run_by_size(len(body), partial(answer_request, *asked))
     else:
         if record.upstream.address != upstream.address_label:
             record.upstream = replace(record.upstream, address=upstream.address_label)
         headers = upstream_request_headers(call, upstream, body)
-        call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
+        call_headers = ((REQUEST_ID_HEADER, record.request_id), *telemetry.upstream_headers(record))
         sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
         response = await runtime.client.send_request(*sent)
         if type(response) is TransportError and response.kind == "stale-connection":
             provider, seconds = upstream.provider.label, call.clock() - started
-            runtime.telemetry.record_attempt(record, provider, response.kind, seconds, is_transport_error=True)
+            telemetry.record_attempt(record, provider, response.kind, seconds, is_transport_error=True)
             response = await runtime.client.send_request(*sent)
     if upstream.hidden_keys and type(response) is HttpResponse:
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
-        response = captured.capture_response(response, call.clock, call.runtime.telemetry.recent)
-    if call.watch_objects is not None and type(response) is not TransportError:
-        response = call.watch_objects(upstream, response)
-    return response
+        response = captured.capture_response(response, call.clock, telemetry.recent)
+    if is_billed:
+        _note_head(call, upstream, body, response)
+    if call.watch_objects is None or type(response) is TransportError:
+        return response
+    return call.watch_objects(upstream, response)
 
 
-def _start_capture(
-    capture: ExchangeCapture, upstream: Upstream, body: bytes, started: float, renamed_tools: Mapping[str, str]
-) -> UpstreamCapture:
-    where = (upstream.codec.name, upstream.provider.name, upstream.address_label, upstream.path)
-    captured = UpstreamCapture(*where, body, started, renamed_tools)
-    capture.upstream_calls.append(captured)
-    return captured
-
-
-async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
-    asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
-    return await run_by_size(len(body), partial(answer_request, *asked))
+def _note_head(
+    call: GatewayRequest, upstream: Upstream, body: bytes, response: UpstreamResponse | TransportError
+) -> None:
+    """The head of an answer has come, or does not come: a call that was refused has used nothing."""
+    running = call.running
+    if type(response) is TransportError:
+        if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
+            call.runtime.telemetry.drop_call(running)
+    elif response.status >= 300:
+        call.runtime.telemetry.drop_call(running)
+    elif running.sinks.prompts is not None and upstream.address is not None:
+        running.sinks.prompts.keep_prompt(running, upstream.codec.name, body)
 
 
 Answer = TypeVar("Answer")
@@ -500,7 +489,7 @@ async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: byt
     upstream, prepared.body = prepared.upstream, body
     if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
-    response = await send_call(call, upstream, prepared.body)
+    response = await send_request(call, upstream, prepared.body)
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
     if response.status < 300:

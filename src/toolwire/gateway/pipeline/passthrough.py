@@ -31,7 +31,7 @@ from toolwire.gateway.http.headers import PROVIDER_HEADER, request_id_headers
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.http.request_target import find_steering_key
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_call, send_request
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.settings.config import Provider
@@ -126,8 +126,7 @@ async def _send_request(
     codec = call.client_codec
     upstream = upstream if session is None else replace(upstream, path=session.target)
     is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(request.method) != "free"
-    send = send_call if is_billed else send_request
-    response = await send(call, upstream, call.body.data, request.method)
+    response = await send_request(call, upstream, call.body.data, request.method, is_billed=is_billed)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     headers = await objects.uploads.adapt_headers(
@@ -191,7 +190,7 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
-    response = await send_call(call, upstream, body)
+    response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     data = await response.read(MAX_RESPONSE)

@@ -13,8 +13,9 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -87,30 +88,15 @@ class Pipeline:
             if type(admitted) is AttemptFailed:
                 return admitted
             call = admitted
-        for extend in self.stages.extend[call.client_codec.name]:
-            extended = await extend(call, targets, self)
-            if type(extended) is not GatewayRequest:
-                return extended
-            call = extended
-        return call
+        return await _pass_through(self.stages.extend[call.client_codec.name], call, targets, self)
 
     async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """The request, if all features let it pass."""
-        for admit in self.stages.admit:
-            admitted = await admit(call, targets)
-            if type(admitted) is AttemptFailed:
-                return admitted
-            call = admitted
-        return call
+        return await _pass_through(self.stages.admit, call, targets)
 
     async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """The same for a request for a token count, which uses nothing."""
-        for extend in self.stages.extend_count:
-            extended = await extend(call, targets)
-            if type(extended) is AttemptFailed:
-                return extended
-            call = extended
-        return call
+        return await _pass_through(self.stages.extend_count, call, targets)
 
     async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
@@ -354,6 +340,21 @@ class Pipeline:
         # It was admitted for any of its targets, and maybe before stored turns were added.
         refused = await self._admit_target(call, target)
         return refused.reply if refused is not None else await forward_native(call, target, path)
+
+
+Answer = TypeVar("Answer")
+
+
+async def _pass_through(
+    hooks: Sequence[Callable[..., Awaitable[GatewayRequest | Answer]]], call: GatewayRequest, *given: object
+) -> GatewayRequest | Answer:
+    """The request as the last of the hooks leaves it; or what one of them gives in its place."""
+    for hook in hooks:
+        result = await hook(call, *given)
+        if type(result) is not GatewayRequest:
+            return result
+        call = result
+    return call
 
 
 def _list_others(target: Target, later: tuple[Target, ...]) -> set[tuple[str, str]]:

@@ -40,6 +40,13 @@ class Target(Struct, frozen=True, cache_hash=True):
     calls: CallSettings = CallSettings()
     """Of the model's rule; what it leaves out is that of the provider."""
 
+    @property
+    def merged_calls(self) -> CallSettings:
+        rule, provider = self.calls, self.provider.calls
+        names = CallSettings.__struct_fields__
+        chosen = {name: value for name in names if (value := getattr(rule, name)) is not None}
+        return replace(provider, **chosen)
+
 
 def strip_collection(provider: Provider, model: str) -> str:
     """The model's name without the collection that it may begin with, in a protocol of its provider."""

@@ -494,7 +494,7 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))
     body = encode(endpoint.write_body(translated, upstream.model))
-    response = await send_request(call, count_upstream, body)
+    response = await send_request(call, count_upstream, body, is_billed=False)
     if isinstance(response, TransportError):
         return None
     data = await response.read(MAX_RESPONSE)
