@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL. Its tables are made by the migrations of `store/postgres_pool.py`."""
+"""The ledger in PostgreSQL. Its tables are made by the migrations of `store/postgres.sql`."""
 
 from __future__ import annotations
 

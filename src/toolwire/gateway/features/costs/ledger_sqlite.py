@@ -1,4 +1,4 @@
-"""The ledger in SQLite. Its tables are made by the migrations of `store/sqlite_worker.py`."""
+"""The ledger in SQLite. Its tables are made by the migrations of `store/sqlite.sql`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Counters in PostgreSQL, which several gateways share. `toolwire_reserve_1` and `toolwire_settle_1` are made by the
-migrations of the store (`store/postgres_pool.py`): a function sees what others have committed while it waited for a
+migrations of the store (`store/postgres.sql`): a function sees what others have committed while it waited for a
 lock, and it takes one round trip."""
 
 from __future__ import annotations
