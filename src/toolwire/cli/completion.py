@@ -98,6 +98,11 @@ def known_words(metavar: str) -> Sequence[str]:
     return ()
 
 
+def read_script(shell: str) -> str:
+    """The part of a script that does not depend on the commands."""
+    return (files(__package__) / f"completion.{shell}").read_text("utf-8").removesuffix("\n")
+
+
 def first_words(names: Iterable[str]) -> list[str]:
     """The commands without their subcommands."""
     return [name for name in names if " " not in name]
@@ -107,7 +112,7 @@ def first_words(names: Iterable[str]) -> list[str]:
 
 
 def bash_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
-    yield (files(__package__) / "completion.bash").read_text("utf-8").rstrip("\n")
+    yield read_script("bash")
     yield "# What the value of an option is: files, folders, some words, or unknown; empty if it takes none."
     yield '_toolwire_value() {\n  want=""\n  case "$1 $2" in'
     for table in tables:
@@ -185,39 +190,6 @@ def zsh_value(argument: Argument, presence: str = "") -> str:
 
 # --- fish -------------------------------------------------------------------------------------------------------------
 
-FISH_START = """\
-# The number of words after the command, without options, if the command is the given one.
-function __toolwire_at
-    set -l words (commandline -opc)
-    set -l found
-    set -l skip no
-    for word in $words[2..]
-        if test $skip = yes
-            set skip no
-        else if string match -q -- '-*' $word
-            if contains -- "$found[1] $word" $__toolwire_with_value
-                set skip yes
-            end
-        else
-            set -a found $word
-            if test (count $found) -eq 2; and contains -- "$found" $__toolwire_subcommands
-                set found "$found"
-            end
-        end
-    end
-    switch (count $argv)
-        case 0
-            test (count $found) -eq 0
-        case 1
-            test "$found[1]" = "$argv[1]"
-        case '*'
-            test "$found[1]" = "$argv[1]"; and test (count $found) -eq (math $argv[2] + 1)
-    end
-end
-complete -c toolwire -f
-complete -c toolwire -n __toolwire_at -s h -l help -d 'list the commands'
-complete -c toolwire -n __toolwire_at -s V -l version -d 'print the version'"""
-
 
 def fish_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
     with_value = [
@@ -226,7 +198,7 @@ def fish_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
     yield f"set -g __toolwire_with_value {' '.join(map(fish_quote, with_value))}"
     pairs = [table.name for table in tables if " " in table.name]
     yield f"set -g __toolwire_subcommands {' '.join(map(fish_quote, pairs))}"
-    yield FISH_START
+    yield read_script("fish")
     for table in tables:
         command = f'"{table.name}"'
         if table.name not in pairs:

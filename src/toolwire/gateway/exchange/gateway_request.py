@@ -190,8 +190,7 @@ class Runtime:
         return Options(
             model=target.model,
             stream=stream,
-            binary_results=_first_set(target.calls.binary_results, calls.binary_results)
-            or self.config.translate.binary_results,
+            binary_results=calls.binary_results or self.config.translate.binary_results,
             cache_breakpoints=self.config.translate.cache_breakpoints,
             max_output_tokens=target.max_output_tokens,
             max_bytes=self.config.server.max_body,
