@@ -165,9 +165,11 @@ def test_an_error_of_a_provider(
     message = error_of(client, got)["message"]
     said, _, rest = message.partition(" (from ")
     assert ("no explanation" if shape in SAID_NOTHING else "It said so.") in said
-    assert rest == f"the provider `{name}` at {served.wire.url.removeprefix('http://')}" + HINTS[status].format(
-        name=name, model=model
-    )
+    hint = HINTS[status].format(name=name, model=model)
+    if status == 404 and shape in SAID_NOTHING:
+        assert "if it has no such path, set `protocols = [" in rest
+    else:
+        assert rest == f"the provider `{name}` at {served.wire.url.removeprefix('http://')}{hint}"
 
 
 @parametrize_pairwise({"client,provider": PAIRS, "kind": UNREACHABLE.keys(), "stream": WHOLE_OR_STREAM})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import Codec, Constraints
+from toolwire.core.codec import Codec, Constraints, Http
 from toolwire.core.ir import Call, Request, Result, Text, Turn
 from toolwire.core.losses import LOSS_CODES, Ledger
 from toolwire.gateway.settings.providers import known_servers
@@ -190,7 +190,7 @@ ORDINARY = {
     "messages": [
         {"role": "system", "content": "s"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}]},
-        {"role": "assistant", "content": "", "tool_calls": CALLS},
+        {"role": "assistant", "content": "", "tool_calls": CALLS, "reasoning_content": "So."},
         {"role": "tool", "tool_call_id": "c", "content": "r"},
     ],
     "tools": [{"type": "function", "function": {"name": "f", "description": "d"}}],
@@ -215,6 +215,82 @@ def test_a_quirk_says_what_it_is_about_and_names_real_rules(protocol: str) -> No
             quirk.constraints or quirk.rewrite_body or name == "repeated-deltas"
         )  # that one only keeps streams from passing
         assert set(quirk.constraints) <= set(Constraints.__struct_fields__)
+        assert set(quirk.http) <= set(Http.__struct_fields__)
+
+
+ANTHROPIC = find_codec("anthropic")
+PLAIN_MESSAGES: Any = {
+    "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text"}]}]},
+    ],
+    "tools": [{"name": "f", "input_schema": {}}],
+    "metadata": {"user_id": "user_1-2"},
+}
+
+
+@pytest.mark.parametrize("name", [name for name, quirk in ANTHROPIC.quirks.items() if quirk.rewrite_body is not None])
+def test_nothing_to_do_gives_the_very_same_messages(name: str) -> None:
+    odd = [{"role": "system"}, {"role": "user", "content": [None, {"type": "tool_result", "content": [1]}]}]
+    for body in (PLAIN_MESSAGES, {**ODD[0]}, ODD[1], {"messages": odd[1:], "tools": [None], "metadata": 1}):
+        out, ledger = bent("anthropic", name, body)
+        assert out is body
+        assert not ledger.losses
+
+
+def test_instructions_alone_go_to_the_top() -> None:
+    body = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "system": "t"}
+    out, ledger = bent("anthropic", "no-system-turns", body)
+    texts = [{"type": "text", "text": "t"}, {"type": "text", "text": "s"}]
+    assert out == {"messages": [{"role": "user", "content": "u"}], "system": texts}
+    assert codes(ledger) == [("system-moved", "/messages/0")]
+
+
+SAID = [
+    ("openai-chat", "no-stream-options", "{'type': 'extra_forbidden', 'loc': ('body', 'stream_options')}"),
+    ("openai-chat", "no-store-fields", "property 'store' is unsupported"),
+    ("openai-chat", "no-parallel-flag", "Unrecognized request argument supplied: parallel_tool_calls"),
+    ("openai-chat", "no-strict", "tools.0.function.strict: Extra inputs are not permitted"),
+    ("openai-chat", "no-allowed-tools", "tool_choice: unknown variant `allowed_tools`, expected `function`"),
+    ("openai-chat", "no-developer-role", "messages[0].role: unknown variant `developer`, expected one of `system`"),
+    ("openai-chat", "no-developer-role", "Unexpected message role."),
+    ("openai-chat", "system-first", "System message must be at the beginning."),
+    ("openai-chat", "reasoning-back", "The `reasoning_content` in the thinking mode must be passed back to the API."),
+    ("anthropic", "no-system-turns", "messages[1].role: unknown variant `system`, expected `user` or `assistant`"),
+    ("anthropic", "no-tool-search", "messages[3].content: unknown variant `tool_addition`"),
+    ("anthropic", "no-betas", "context_management: Extra inputs are not permitted"),
+    ("anthropic", "no-betas", "Unexpected value(s) `effort-2025-11-24` for the `anthropic-beta` header."),
+    ("anthropic", "no-betas", "tools.3.custom.input_examples: Extra inputs are not permitted"),
+    ("anthropic", "no-betas", "system.2.cache_control.ephemeral.scope: Extra inputs are not permitted"),
+    ("anthropic", "plain-user-id", "Invalid 'user_id': string does not match pattern."),
+]
+"""What servers have said; the places where it was reported are in the modules of the quirks."""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name", "words"), SAID, ids=[f"{name}-{at}" for at, (_, name, _) in enumerate(SAID)]
+)
+def test_what_a_server_says_shows_its_quirk(protocol: str, name: str, words: str) -> None:
+    patterns = {one: quirk.refusal for one, quirk in find_codec(protocol).quirks.items() if quirk.refusal is not None}
+    assert [one for one, pattern in patterns.items() if pattern.search(words)] == [name]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages: roles must alternate between user and assistant",
+        "max_tokens: 200000 > 64000, which is the maximum allowed number of output tokens",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "tools.0.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+        "Invalid schema for function 'f': True is not of type 'array'.",
+    ],
+)
+def test_other_words_show_none(words: str) -> None:
+    quirks = [quirk for protocol in CODECS for quirk in find_codec(protocol).quirks.values()]
+    assert not [quirk.about for quirk in quirks if quirk.refusal is not None and quirk.refusal.search(words)]
 
 
 def test_the_quirks_there_are() -> None:
@@ -244,7 +320,14 @@ def test_the_quirks_there_are() -> None:
         "no-store-fields",
     }
     assert set(find_codec("gemini").quirks) == {"no-ids", "no-hosted-tools"}
-    assert set(find_codec("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
+    assert set(find_codec("anthropic").quirks) == {
+        "block-cache",
+        "no-hosted-tools",
+        "no-system-turns",
+        "no-tool-search",
+        "no-betas",
+        "plain-user-id",
+    }
     assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools", "at-most-128-tools"}
     assert LOSS_CODES["description-cut"][0] == "lost"
 

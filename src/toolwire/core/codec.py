@@ -347,6 +347,27 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of `Constraints` that differ."""
     rewrite_body: Callable[[Object, str, Ledger], Object] | None = None
     """From the body, the model's name and the ledger; the same object when nothing changes, never changed in place."""
+    http: Mapping[str, object] = EMPTY_MAPPING
+    """The fields of `Http` that differ."""
+    markers: tuple[bytes, ...] = ()
+    """Bytes of every body that it changes: bodies without them pass as they are. () if bytes do not tell."""
+    refusal: re.Pattern[str] | None = None
+    """Matches what a server with this quirk says when it refuses a request. If a server says it that is not known to
+    have the quirk, it is asked once more, with it."""
+
+
+_REFUSING_WORDS = (
+    r"extra[_ ](?:inputs?|fields?|forbidden)|un(?:known|recogni[sz]ed|expected|supported)"
+    r"|not (?:supported|permitted|allowed|accepted)|invalid (?:field|argument|parameter)"
+)
+
+
+def match_refusal(names: Iterable[str], others: str = "(?!)") -> re.Pattern[str]:
+    """Matches an error that refuses a member or a value of one of these names, in the words of the libraries by which
+    most servers check requests (pydantic, serde, Go), or that matches `others`."""
+    named = rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(names)))})\b"
+    either = rf"(?:{_REFUSING_WORDS}).{{0,120}}?{named}|{named}.{{0,120}}?(?:{_REFUSING_WORDS})"
+    return re.compile(rf"(?is:{either})|{others}")
 
 
 class UsageNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -429,6 +450,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_headers: tuple[str, ...] = ()
     """Client headers that are forwarded to a provider of the same protocol. A name may end in `*`. Those that choose an
     account are forwarded only with the client's own credential."""
+    refused_headers: tuple[str, ...] = ()
+    """Client headers that a server of this protocol refuses, although the protocol has them. They are not sent."""
     extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = lambda *_: ()
     """Headers that a request needs besides the key (Anthropic's `anthropic-version`), from the model's name, the body,
     and the client's headers (empty when the client speaks another protocol)."""
@@ -553,3 +576,5 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Does it run this tool (of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are any?"""
     quirks: Mapping[str, Quirk] = EMPTY_MAPPING
     """Known differences of servers, by the name that is used in the configuration."""
+    rewritten_markers: tuple[bytes, ...] | None = ()
+    """Of a server with quirks: bytes of every body that these change; None if bytes do not tell."""

@@ -276,9 +276,11 @@ def _has_foreign_seal(part: Part, maker: str) -> bool:
 def _reason_to_drop(
     part: Reasoning, maker: str, constraints: Constraints, has_foreign_neighbour: bool, is_followed: bool
 ) -> str:
-    """Why to leave it out, or "". A turn has one maker: unsealed thinking beside a foreign seal is foreign, too."""
+    """Why to leave it out, or "". A turn has one maker: unsealed thinking beside a foreign seal is foreign, too.
+    Servers that want the text of thinking back get it from any maker: they refuse the turn without."""
     seal = part.seal
-    if _has_foreign_seal(part, maker) or (seal is None and has_foreign_neighbour):
+    is_foreign = _has_foreign_seal(part, maker) or (seal is None and has_foreign_neighbour)
+    if is_foreign and not (constraints.needs_reasoning_returned and part.text):
         return "thinking of another maker"
     if not is_followed:
         return "reasoning without output after it"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, Constraints, WriteContext
 from toolwire.core.events import ResponseFailed
-from toolwire.core.ir import Failure
+from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Upstream
@@ -20,7 +20,9 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import JSON_HEADERS
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.agents import recognise_agent
+from toolwire.protocols import CODECS
 
 FIRST_RETRY_WAIT = 0.25
 """Seconds before the first retry; doubled for each further one, with jitter."""
@@ -87,13 +89,41 @@ def name_provider(upstream: Upstream, failure: Failure) -> Failure:
     # A message of ours has the name already.
     if failure.kind == "context" or failure.code in OWN_LIMITS or f"the provider `{provider.name}`" in failure.message:
         return failure
-    hint = PROVIDER_HINTS.get(failure.kind, "").format(
-        key=_describe_key(provider),
-        model=upstream.model,
-        wait="try again later" if failure.retry_after is None else f"wait {failure.retry_after:g} seconds",
-    )
+    if is_missing_path(upstream, failure):
+        hint = _explain_missing_path(upstream)
+    else:
+        hint = PROVIDER_HINTS.get(failure.kind, "").format(
+            key=_describe_key(provider),
+            model=upstream.model,
+            wait="try again later" if failure.retry_after is None else f"wait {failure.retry_after:g} seconds",
+        )
     what = f"from {_describe_provider(upstream)}{f': {hint}' if hint else ''}"
-    return replace(failure, message=f"{failure.message} ({what})")
+    return replace_fields(failure, message=f"{failure.message} ({what})")
+
+
+MISSING_PATH = re.compile(
+    r"(?i)\bnot[ _]found\b|\bno (?:such )?(?:route|path|endpoint|handler)\b|unexpected endpoint|cannot post"
+    r"|(?:invalid|unknown|unrecognized|unsupported) (?:request )?(?:url|path|endpoint|route)|method not allowed"
+    r"|and no explanation$"
+)
+"""What servers say of a path that they do not have (FastAPI, Express, LM Studio, llama.cpp, Go, OpenAI)."""
+
+
+def is_missing_path(upstream: Upstream, failure: Failure) -> bool:
+    """Does the provider not have the path that it was asked at? A model that it does not have is named."""
+    if failure.status not in (404, 405) or failure.kind == "context":
+        return False
+    message = failure.message
+    return upstream.model not in message and "model" not in message.lower() and bool(MISSING_PATH.search(message))
+
+
+def _explain_missing_path(upstream: Upstream) -> str:
+    provider, asked = upstream.provider, upstream.codec.name
+    other = next(name for name in (*provider.protocols, *CODECS) if name != asked)
+    spoken = " and ".join(provider.protocols)
+    asking = f"it was asked in {asked} at {upstream.path}, and is configured to speak {spoken}"
+    todo = f'set `protocols = ["{other}"]` under [providers.{provider.name}]'
+    return f"{asking}: if it has no such path, {todo}, or else check its base_url"
 
 
 def _describe_provider(upstream: Upstream) -> str:
@@ -253,6 +283,15 @@ def is_tool_refusal(failure: Failure) -> bool:
     # llama.cpp says it with status 500, OpenRouter with 404.
     is_kind = failure.kind in ("invalid", "not_found", "server", "unprocessable") or failure.status == 405
     return is_kind and TOOL_REFUSALS.search(failure.message) is not None
+
+
+def find_shown_quirks(failure: Failure, target: Target, plain: Codec) -> tuple[str, ...]:
+    """The quirks by which the provider may have refused a request, and that it was not known to have."""
+    is_kind = failure.kind in ("invalid", "server", "unprocessable")
+    if not is_kind or not target.provider.may_have_quirks:
+        return ()
+    patterns = {name: quirk.refusal for name, quirk in plain.quirks.items() if name not in target.quirks}
+    return tuple(name for name, pattern in patterns.items() if pattern is not None and pattern.search(failure.message))
 
 
 def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, bool] | None:

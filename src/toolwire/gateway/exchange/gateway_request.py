@@ -62,8 +62,9 @@ class Upstream(Struct, frozen=True, eq=False):
     codec: Codec
     model: str
     stream: bool
-    allows_passthrough: bool
-    """May a request of its protocol pass through? Not with quirks, or an output limit to fill in."""
+    passing_codec: Codec | None
+    """That of clients whose requests may pass through. None with an output limit to fill in, and with quirks, unless
+    bytes tell which bodies these change (`Codec.rewritten_markers`)."""
     address: Address | None
     """None for the embedded model."""
     address_label: str
@@ -180,8 +181,14 @@ class Runtime:
         return with_tools if with_tools is without or has_tools() else without
 
     def _build_upstream_pair(self, client_codec: Codec, target: Target, stream: bool) -> tuple[Upstream, Upstream]:
+        target = self.health.add_shown_quirks(target)
         with_tools, without = choose_codecs(target, client_codec)
         return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
+
+    def record_shown_quirks(self, target: Target) -> None:
+        """What a provider has refused is known to the requests that follow."""
+        self.health.record_shown_quirks(target)
+        self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
 
     def _build_options(self, target: Target, codec: Codec, stream: bool) -> Options:
         provider, calls = target.provider, target.merged_calls
@@ -217,12 +224,13 @@ class Runtime:
             address = Address.parse(provider.base_urls[codec.name], proxy, provider.ca_file)
             label, path = address.label, codec.http.request_path(model, stream)
             headers = fixed_headers(provider, codec)
+        can_pass = codec.rewritten_markers is not None and target.max_output_tokens is None
         return Upstream(
             provider=provider,
             codec=codec,
             model=model,
             stream=stream,
-            allows_passthrough=CODECS[codec.name] is codec and target.max_output_tokens is None,
+            passing_codec=CODECS[codec.name] if can_pass else None,
             address=address,
             address_label=label,
             names=UpstreamNames(provider.name, provider.account, codec.name, model, label),

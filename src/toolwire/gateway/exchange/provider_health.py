@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import RateLimit
+from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.metrics import ACCOUNT_COOLDOWN, PROVIDER_COOLDOWN
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
@@ -37,6 +40,8 @@ class ProviderHealth:
         """The most output tokens that a provider accepts for a model, as it said in an error."""
         self.models_without_tools: set[tuple[str, str]] = set()
         """Providers and models that have refused tools: they get them in the prompt."""
+        self.shown_quirks: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Quirks of providers and models that a refusal has shown, and that helped when the request was sent again."""
         self.moved_sessions: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Sessions that are not on the account that their hash gives, because that had to rest: by provider and
         session."""
@@ -85,6 +90,17 @@ class ProviderHealth:
         if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
             self.models_without_tools.clear()
         self.models_without_tools.add((provider, model))
+
+    def add_shown_quirks(self, target: Target) -> Target:
+        """The target with the quirks that it has shown before."""
+        known = self.shown_quirks.get((target.provider.name, target.model), ())
+        new = tuple(name for name in known if name not in target.shown_quirks)
+        return replace(target, shown_quirks=(*new, *target.shown_quirks)) if new else target
+
+    def record_shown_quirks(self, target: Target) -> None:
+        if len(self.shown_quirks) >= MAX_TRACKED_MODELS:
+            self.shown_quirks.clear()
+        self.shown_quirks[target.provider.name, target.model] = target.shown_quirks
 
     def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
         """Count a failure; the `failure_limit`th in a row starts the cooldown."""

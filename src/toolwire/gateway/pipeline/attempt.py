@@ -197,7 +197,8 @@ async def _read_error_response(
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
     headers = client_response_headers(call, upstream, response.headers, prepared.loss_codes)
-    if exchange.is_cross_protocol or not _is_json_error(response, data):
+    is_own = not exchange.is_cross_protocol and _is_json_error(response, data)
+    if not is_own or error_replies.is_missing_path(upstream, failure):
         return error_replies.provider_failure(call, upstream, failure, headers)
     return error_replies.provider_error(failure, Reply(response.status, {**error.headers, **headers}, data))
 

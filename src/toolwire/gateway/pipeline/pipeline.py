@@ -47,6 +47,7 @@ from toolwire.gateway.pipeline.relay import relay_answer, relay_stream
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target
 from toolwire.gateway.telemetry.record import ExchangeCapture
+from toolwire.protocols import find_codec
 
 
 class Pipeline:
@@ -295,8 +296,12 @@ class Pipeline:
     async def _retry_with_changed_request(
         self, call: GatewayRequest, target: Target, failed: AttemptFailed, seconds: float
     ) -> AttemptAnswer:
-        """Ask with a changed request, where the provider says what it does not accept: tools, output limits and
-        signatures."""
+        """Ask with a changed request, where the provider says what it does not accept: parts of its protocol, tools,
+        output limits and signatures."""
+        target, changed = await self._retry_with_quirks(call, target, failed, seconds)
+        if not isinstance(changed, AttemptFailed):
+            return changed
+        failed = changed
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
         codec = upstream.codec
         answer: AttemptAnswer = failed
@@ -310,6 +315,23 @@ class Pipeline:
             if isinstance(answer, AttemptFailed):
                 answer = await self._retry_with_fewer_tokens(call, target, codec, answer, seconds, strips_seals=True)
         return answer
+
+    async def _retry_with_quirks(
+        self, call: GatewayRequest, target: Target, failed: AttemptFailed, seconds: float
+    ) -> tuple[Target, AttemptAnswer]:
+        """Ask a server once more that has refused something of its protocol, as if that were known: once for each quirk
+        that it shows. What has helped is remembered."""
+        answer: AttemptAnswer = failed
+        while isinstance(answer, AttemptFailed):
+            target = self.runtime.health.add_shown_quirks(target)
+            asked = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
+            shown = error_replies.find_shown_quirks(answer.failure, target, find_codec(asked.codec.name))
+            if not shown:
+                return target, answer
+            target = replace(target, shown_quirks=(*target.shown_quirks, *shown))
+            answer = await self._try_target(call, target, seconds)
+        self.runtime.record_shown_quirks(target)
+        return target, answer
 
     async def _retry_with_fewer_tokens(
         self,

@@ -41,11 +41,11 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
     upstream = attempt.upstream
     can_pass = (
-        upstream.allows_passthrough
-        and upstream.codec is call.client_codec
+        upstream.passing_codec is call.client_codec
         and call.gateway_tools is None
         and not attempt.strips_seals
         and call.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
+        and not (upstream.codec.rewritten_markers and call.body.may_have(upstream.codec.rewritten_markers))
     )
     if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, attempt):
         return PassthroughRequest(attempt, upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
@@ -65,7 +65,11 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
         translation = await run_by_size(size, lambda: exchange.translate_request(data, stored))
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
-    ledger, codes = translation.ledger, translation.ledger.codes
+    ledger = translation.ledger
+    if not exchange.is_cross_protocol and upstream.codec.http.refused_headers:
+        for name in [one for one in upstream.codec.http.refused_headers if one in call.headers]:
+            ledger.note("no-counterpart", None, f"the header `{name}` was left out", "this server refuses it")
+    codes = ledger.codes
     can_pass = can_pass and not exchange.has_tool_search
     if can_pass and not codes and not stored:
         # The translation changed nothing: what the client has sent is sent, so that prompt caches keep their prefix.

@@ -288,6 +288,9 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     forward_auth: bool = False
     auth_header: str = ""
     quirks: tuple[str, ...] = ()
+    may_have_quirks: bool = True
+    """May it turn out not to know all of its protocols? Not the vendor of a protocol at its own address: what that
+    refuses is wrong."""
     headers: TextMapping = EMPTY_MAPPING
     models: tuple[str, ...] = ()
     """Names and patterns of models that clients can use without naming the provider."""

@@ -29,6 +29,8 @@ UNSUPPORTED_SERVERS = {
     "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
     "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
 }
+UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
+"""What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
 _ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
@@ -49,6 +51,7 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     local: bool = False
     auth_header: str = ""
     quirks: tuple[str, ...] = ()
+    reference: bool = False
     models: tuple[str, ...] = ()
     name_shape: str = ""
     list_models: bool = True
@@ -213,7 +216,8 @@ class ProviderBuilder:
             api_key_env=variable,
             forward_auth=table.forward_auth,
             auth_header=row.auth_header if table.auth_header is None else table.auth_header,
-            quirks=row.quirks if table.quirks is None else table.quirks,
+            quirks=_find_quirks(table, row),
+            may_have_quirks=not row.reference or any(url != row.base_url for url in urls.values()),
             headers={header.lower(): value for header, value in (table.headers or {}).items()},
             models=row.models if table.models is None else table.models,
             proxies=self._read_proxies(table, urls, place),
@@ -384,6 +388,12 @@ class ProviderBuilder:
             if wrong and not any(problem.location == where.location for problem in self._collector.problems):
                 where.add(wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+def _find_quirks(table: ProviderTable, row: KnownServer) -> tuple[str, ...]:
+    given = row.quirks if table.quirks is None else table.quirks
+    is_known = any(row is known for known in known_servers().values())
+    return given if is_known else tuple(dict.fromkeys((*given, *UNKNOWN_SERVER_QUIRKS)))
 
 
 def _read_accounts(table: object, place: ProblemCollector) -> tuple[AccountTable, ...]:

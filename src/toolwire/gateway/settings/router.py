@@ -39,6 +39,12 @@ class Target(Struct, frozen=True, cache_hash=True):
     max_output_tokens: int | None = None
     calls: CallSettings = CallSettings()
     """Of the model's rule; what it leaves out is that of the provider."""
+    shown_quirks: tuple[str, ...] = ()
+    """Quirks that it has shown by refusals, besides those that its provider is known to have."""
+
+    @property
+    def quirks(self) -> tuple[str, ...]:
+        return (*self.provider.quirks, *self.shown_quirks)
 
     @property
     def merged_calls(self) -> CallSettings:
@@ -275,14 +281,14 @@ def choose_codecs(target: Target, client: Codec) -> tuple[Codec, Codec]:
     it a different codec than the client's."""
     protocols, model = target.provider.protocols, target.model
     if target.protocol:
-        pinned = codec_with_quirks(target.protocol, target.provider.quirks)
+        pinned = codec_with_quirks(target.protocol, target.quirks)
         return pinned, pinned
     spoken = [*([client] if client.name in protocols else []), *map(find_codec, protocols)]
     # A protocol that supports a model with tools supports it without.
     supporting = [codec for codec in spoken if codec.supports_model(model, True)]
     others = [codec for codec in spoken if codec in supporting or codec.supports_model(model, False)]
     with_tools, without = ((found or [find_codec(protocols[0])])[0].name for found in (supporting, others))
-    return codec_with_quirks(with_tools, target.provider.quirks), codec_with_quirks(without, target.provider.quirks)
+    return codec_with_quirks(with_tools, target.quirks), codec_with_quirks(without, target.quirks)
 
 
 @cache
@@ -293,6 +299,7 @@ def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
     if not known:
         return plain
     changes = {name: value for quirk in known for name, value in quirk.constraints.items()}
+    http_changes = {name: value for quirk in known for name, value in quirk.http.items()}
     rewrites = [quirk.rewrite_body for quirk in known if quirk.rewrite_body is not None]
 
     def write_request(request: Request, ledger: Ledger) -> Object:
@@ -301,5 +308,10 @@ def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
             body = rewrite(body, request.model, ledger)
         return body
 
-    constraints = replace(plain.constraints, **changes)
-    return replace(plain, constraints=constraints, write_request=write_request if rewrites else plain.write_request)
+    return replace(
+        plain,
+        constraints=replace(plain.constraints, **changes),
+        http=replace(plain.http, **http_changes),
+        write_request=write_request if rewrites else plain.write_request,
+        rewritten_markers=sum([one.markers for one in known], ()) if all(one.markers for one in known) else None,
+    )

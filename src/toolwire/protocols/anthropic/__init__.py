@@ -10,13 +10,13 @@ from toolwire.protocols.anthropic.http import HTTP
 from toolwire.protocols.anthropic.members import REQUEST_MEMBERS
 from toolwire.protocols.anthropic.models import (
     MID_SYSTEM_MODELS,
-    QUIRKS,
     can_force_tools,
     family,
     is_claude,
     supports_provider_tool,
 )
 from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.quirks import QUIRKS
 from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
 from toolwire.protocols.anthropic.stream_reader import StreamReader

@@ -147,6 +147,11 @@ def extra_headers(model: str, body: bytes, client_headers: Mapping[str, str]) ->
     return (version, ("anthropic-beta", beta)) if beta else (version,)
 
 
+def version_header(model: str, body: bytes, client_headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The headers for servers that know no betas."""
+    return extra_headers(model, body, client_headers)[:1]
+
+
 def choose_version(model: str, body: bytes, requested: str) -> str:
     """The client's version if it exists and the body fits it. A false match, such as a tool parameter named
     `temperature`, only leads to the old version, which always works."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import NO_FACTS, ModelFacts, Quirk
+from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.json_values import Json, Object, Path, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext
@@ -148,17 +147,6 @@ def can_force_tools(model: str, thinks: bool | None) -> bool:
     """Can the model be made to call a tool? Not while it thinks with a budget."""
     facts = family(model)
     return facts.forcing and not (thinks and facts.thinking == "budget")
-
-
-QUIRKS: Mapping[str, Quirk] = {
-    "block-cache": Quirk(
-        about="knows cache breakpoints on blocks only, none for the whole request",
-        rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
-    ),
-    "no-hosted-tools": Quirk(
-        about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
-    ),
-}
 
 
 # --- Cache breakpoints (`cache_control`): reading, writing, and adding them to requests of other protocols ---

@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
-from toolwire.core.codec import Quirk
+from toolwire.core.codec import Quirk, match_refusal
 from toolwire.core.ir import Request, Thinking
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES, USER_KEYS, is_own
+from toolwire.protocols.openai_chat.names import NAME, REASONING_KEYS, TOOL_SHAPES, USER_KEYS, is_own
 
 
 class Family(Struct, frozen=True, kw_only=True):
@@ -297,6 +297,75 @@ def _tool_name(tool: Object) -> str:
     return name if isinstance(name, str) else ""
 
 
+def _move_late_instructions(body: Object, _model: str, ledger: Ledger) -> Object:
+    """Instructions at the start in one message, and later ones as the user's."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return body
+    out: list[Json] = []
+    for number, message in enumerate(messages):
+        if not out or not isinstance(message, dict) or message.get("role") not in SYSTEM_ROLES:
+            out.append(message)
+            continue
+        where, first = _request_path(ledger, "messages", number), out[0]
+        if len(out) == 1 and isinstance(first, dict) and first.get("role") in SYSTEM_ROLES:
+            ledger.note("turns-joined", where, "the instructions at the start became one message", SYSTEM_FIRST)
+            out[0] = first | {"content": _join_contents(first.get("content"), message.get("content"))}
+        else:
+            what = f"instructions in the middle (role `{message['role']}`) became a message of the user"
+            ledger.note("role-mapped", where, what, SYSTEM_FIRST)
+            out.append(message | {"role": "user"})
+    return body if len(out) == len(messages) and all(map(is_, out, messages)) else body | {"messages": out}
+
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+SYSTEM_FIRST = "this server takes instructions only in its first message"
+
+
+def _join_contents(first: Json, second: Json) -> Json:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    both = ([{"type": "text", "text": one}] if isinstance(one, str) else one or [] for one in (first, second))
+    return [part for parts in both for part in parts]
+
+
+MAX_MADE_UP_REASONING = 240
+"""Characters of reasoning that stands for what is missing."""
+
+
+def _fill_reasoning(body: Object, model: str, ledger: Ledger) -> Object:
+    """Give every message of the assistant its `reasoning_content`: other models, and clients that leave it out, have
+    none. With tools DeepSeek V4 refuses a message without it, and also an empty one (its guide to the thinking mode;
+    hermes-agent#18263, OmniRoute#3632; November 2026). The same words in all messages would make the model write them
+    (lingtai-kernel#9), so a message with calls says what it calls."""
+    messages, thinking = body.get("messages"), body.get("thinking")
+    is_off = body.get("reasoning_effort") == "none" or (
+        isinstance(thinking, dict) and thinking.get("type") == "disabled"
+    )
+    if not isinstance(messages, list) or is_off or model.lower().endswith("deepseek-chat"):
+        return body
+    if not body.get("tools") and not any(isinstance(one, dict) and one.get("tool_calls") for one in messages):
+        return body
+    return _fill_each_reasoning(body, model, ledger)
+
+
+def _fill_message_reasoning(message: Object, number: int, ledger: Ledger) -> Object:
+    if message.get("role") != "assistant" or any(message.get(key) for key in REASONING_KEYS):
+        return message
+    what = "`reasoning_content` was made up for a message without it"
+    ledger.note("reasoning-added", _request_path(ledger, "messages", number), what, "this server refuses it otherwise")
+    return message | {"reasoning_content": _make_up_reasoning(message.get("tool_calls"))}
+
+
+def _make_up_reasoning(calls: Json) -> str:
+    called = [call.get("function") or call.get("custom") for call in calls or () if isinstance(call, dict)]
+    texts = [
+        f"{one.get('name')} {one.get('arguments', one.get('input', ''))}" for one in called if isinstance(one, dict)
+    ]
+    text = f"Next: {', then '.join(texts)}" if texts else "I can answer this now."
+    return text if len(text) <= MAX_MADE_UP_REASONING else text[: MAX_MADE_UP_REASONING - 1] + "…"
+
+
 def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
     if "max_completion_tokens" not in body:
         return body
@@ -357,6 +426,9 @@ def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
     return rewrite_body
 
 
+_fill_each_reasoning = _for_each("messages", _fill_message_reasoning)
+
+
 QUIRKS: Mapping[str, Quirk] = {
     "nine-letter-ids": Quirk(
         about="the ids of calls must be exactly nine letters and digits (Mistral)",
@@ -384,16 +456,20 @@ QUIRKS: Mapping[str, Quirk] = {
         about="the limit on output tokens is called `max_tokens`", rewrite_body=_rename_max_tokens_key
     ),
     "no-developer-role": Quirk(
-        about="there is no role `developer`", rewrite_body=_for_each("messages", _replace_developer_role)
+        about="there is no role `developer`",
+        rewrite_body=_for_each("messages", _replace_developer_role),
+        refusal=re.compile(r"(?s)\brole\b.{0,80}\bdeveloper\b|\bdeveloper\b.{0,80}\brole\b|Unexpected message role"),
     ),
     "no-stream-options": Quirk(
         about="`stream_options` is refused, so a stream may have no usage",
+        refusal=match_refusal(["stream_options"]),
         rewrite_body=_drop_keys({"stream_options": {}}),
         constraints={"counts_on_request": False},
     ),
     "system-first": Quirk(
         about="system messages are refused after the first message; they are sent as the user's",
-        constraints={"mid_system_turns": "user"},
+        rewrite_body=_move_late_instructions,
+        refusal=re.compile(r"[Ss]ystem message must be (?:at the beginning|the first)"),
     ),
     "repeated-deltas": Quirk(
         about="deltas repeat the id and name of their call, which SDKs would join: streams are rewritten",
@@ -407,8 +483,13 @@ QUIRKS: Mapping[str, Quirk] = {
         constraints={"seal_slots": frozenset({"reasoning", "call"})},
     ),
     "reasoning-back": Quirk(
-        about="`reasoning_content` must be sent back with calls; it is stored for clients that leave it out",
+        about="`reasoning_content` must be sent back with calls; it is stored for clients that leave it out, and made"
+        " up where another model has answered",
         constraints={"needs_reasoning_returned": True},
+        rewrite_body=_fill_reasoning,
+        refusal=re.compile(
+            r"reasoning_content\W.{0,80}\bmust be passed back\b|reasoning_content is missing in assistant"
+        ),
     ),
     "thinking-unforced": Quirk(
         about="a reasoning model cannot be forced to call a tool; `choice` in a rule says what to do instead",
@@ -427,20 +508,29 @@ QUIRKS: Mapping[str, Quirk] = {
     "guided-json": Quirk(
         about="the JSON schema of an answer goes into `guided_json` (vLLM before 0.12)", rewrite_body=_guide_json
     ),
-    "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
+    "no-strict": Quirk(
+        about="`strict` is refused in tools",
+        rewrite_body=_for_each_tool(_drop_strict),
+        refusal=match_refusal(["strict"]),
+    ),
     "no-allowed-tools": Quirk(
         about="`allowed_tools` is not known as a tool choice; only the allowed tools are sent",
         rewrite_body=_send_allowed_tools_only,
+        markers=(b"allowed_tools",),
+        refusal=match_refusal(["allowed_tools"]),
     ),
     "at-most-128-tools": Quirk(
         about="a request may declare at most 128 tools; the others are left out",
         constraints={"max_tools": lambda _model: tokens.OPENAI_MAX_TOOLS},
     ),
     "no-parallel-flag": Quirk(
-        about="`parallel_tool_calls` is refused", rewrite_body=_drop_keys({"parallel_tool_calls": True})
+        about="`parallel_tool_calls` is refused",
+        rewrite_body=_drop_keys({"parallel_tool_calls": True}),
+        refusal=match_refusal(["parallel_tool_calls"]),
     ),
     "no-store-fields": Quirk(
         about="fields that only OpenAI has are refused: " + ", ".join(OPENAI_ONLY_KEYS),
         rewrite_body=_drop_keys(OPENAI_ONLY_KEYS),
+        refusal=match_refusal(OPENAI_ONLY_KEYS),
     ),
 }

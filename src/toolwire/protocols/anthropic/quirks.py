@@ -1,0 +1,250 @@
+"""What servers that are compatible with Anthropic's protocol do not know of it: DeepSeek at `/anthropic`, vLLM and
+other local servers, gateways of clouds. What they refuse is left out or rewritten in the body, and reported.
+
+A rewriter returns the same body when nothing has to change. It never changes a body in place, because parts of it may
+belong to the client's request. Looked up in November 2026:
+
+- DeepSeek: api-docs.deepseek.com/guides/anthropic_api (`anthropic-beta` and most settings are ignored, content of other
+  types is not supported), deepseek-ai/DeepSeek-V3#1370 (system messages), awesome-deepseek-agent#67 (`user_id`).
+- vLLM: vllm/entrypoints/anthropic/protocol.py; vllm-project/vllm#44000 (system messages), #52489 (`tool_reference`
+  fails in the chat template), #57324 (`tool_addition`).
+- llama.cpp, Ollama and LM Studio read text, images, thinking, calls and results; other blocks are dropped or refused.
+- Gateways of clouds: claude-code#14135 (`context_management`), #22893 and new-api#2975 (values of `anthropic-beta`),
+  new-api#3041 ("invalid beta flag"), claude-code#11678 (`input_examples`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import filterfalse
+from operator import is_
+
+from toolwire.core import ids
+from toolwire.core.codec import Quirk, match_refusal
+from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.losses import Ledger
+from toolwire.protocols.anthropic.http import version_header
+from toolwire.protocols.anthropic.models import move_breakpoint_to_last_block
+from toolwire.protocols.anthropic.names import TURN_KEYS, key_set
+from toolwire.protocols.anthropic.tools import SEARCH_TYPE
+
+NOT_ACCEPTED = "this server does not know it"
+
+BETA_MEMBERS = key_set(
+    "betas compaction context_management diagnostics fallback_credit_token fallbacks inference_geo speed"
+)
+"""Members of a request that betas add, and that only say how it is served. Without others, such as `thread` and
+`mcp_servers`, it would be another request."""
+BETA_TOOL_MEMBERS = key_set("allowed_callers eager_input_streaming input_examples")
+BETA_CACHE_MEMBERS = key_set("scope")
+"""Of `cache_control`."""
+
+
+def _place(ledger: Ledger, *keys: str | int) -> Path:
+    """A place in the client's request, where that was a request of this protocol too."""
+    path: Path = None
+    if ledger.is_same_protocol:
+        for key in keys:
+            path = (path, key)
+    return path
+
+
+def _without(node: Object, keys: frozenset[str]) -> Object:
+    return {key: value for key, value in node.items() if key not in keys}
+
+
+def _change_items(node: Object, key: str, change: Callable[[int, Object], Object | None]) -> Object:
+    """The node with the objects of a list changed; those that become None are left out."""
+    items = node.get(key)
+    if type(items) is not list:
+        return node
+    out = [change(number, one) if isinstance(one, dict) else one for number, one in enumerate(items)]
+    return node if all(map(is_, out, items)) else node | {key: [one for one in out if one is not None]}
+
+
+# --- system messages --------------------------------------------------------------------------------------------------
+
+
+def move_system_turns(body: Object, _model: str, ledger: Ledger) -> Object:
+    """The instructions before the first turn in `system`, and later ones in a turn of the user."""
+    messages = body.get("messages")
+    if type(messages) is not list or not any(map(_is_system_turn, messages)):
+        return body
+    leading: list[Json] = []
+    turns: list[Json] = []
+    for number, message in enumerate(messages):
+        if not _is_system_turn(message):
+            turns.append(message)
+            continue
+        where, blocks = _place(ledger, "messages", number), _as_blocks(message.get("content"))
+        for key in filterfalse(TURN_KEYS.__contains__, message):
+            ledger.note("no-counterpart", where, f"`{key}` of instructions in the middle was left out", NOT_ACCEPTED)
+        if not turns:
+            ledger.note("system-moved", where, "instructions among the messages were moved to `system`")
+            leading += blocks
+            continue
+        ledger.note("role-mapped", where, "instructions in the middle (role `system`) became text of the user")
+        before = turns[-1]
+        if isinstance(before, dict) and before.get("role") == "user":
+            turns[-1] = before | {"content": [*_as_blocks(before.get("content")), *blocks]}
+        elif blocks:
+            turns.append({"role": "user", "content": blocks})
+    system = {"system": [*_as_blocks(body.get("system")), *leading]} if leading else {}
+    return body | {"messages": turns} | system
+
+
+def _is_system_turn(message: Json) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
+def _as_blocks(content: Json) -> list[Json]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content if isinstance(content, list) else []
+
+
+# --- tools that are searched and loaded -------------------------------------------------------------------------------
+
+
+def load_all_tools(body: Object, _model: str, ledger: Ledger) -> Object:
+    """The body with all tools declared and none deferred. References to tools become text."""
+    added: list[Object] = []
+    body = _change_items(body, "messages", lambda number, one: _load_in_turn(one, number, added, ledger))
+    body = _change_items(body, "tools", lambda number, one: _load_tool(one, number, ledger))
+    if not added:
+        return body
+    tools = [*(body.get("tools") or ())]
+    declared = {tool.get("name") for tool in tools if isinstance(tool, dict)}
+    new = {tool.get("name"): tool for tool in added if tool.get("name") not in declared}
+    return body | {"tools": [*tools, *new.values()]}
+
+
+def _load_tool(tool: Object, number: int, ledger: Ledger) -> Object | None:
+    where, name = _place(ledger, "tools", number), tool.get("name")
+    if str(tool.get("type")).startswith(SEARCH_TYPE):
+        ledger.note("tool-dropped", where, f"the tool `{name}` was left out", "this server does not search for tools")
+        return None
+    if "defer_loading" not in tool:
+        return tool
+    if tool["defer_loading"]:
+        ledger.note("no-counterpart", where, f"`{name}` is loaded at once", "this server does not search for tools")
+    return _without(tool, frozenset({"defer_loading"}))
+
+
+def _load_in_turn(message: Object, number: int, added: list[Object], ledger: Ledger) -> Object | None:
+    def load_block(at: int, block: Object) -> Object | None:
+        where = _place(ledger, "messages", number, "content", at)
+        if block.get("type") == "tool_result":
+            return _change_items(block, "content", lambda _, one: _load_reference(one, where, ledger))
+        if block.get("type") not in ("tool_addition", "tool_removal"):
+            return _load_reference(block, where, ledger)
+        changed = block.get("tool")
+        definition = changed.get("definition") if isinstance(changed, dict) else None
+        if isinstance(definition, dict) and block["type"] == "tool_addition":
+            added.append(definition)
+        ledger.note("tools-merged", where, f"a `{block['type']}` was left out, and all tools are declared")
+        return None
+
+    out = _change_items(message, "content", load_block)
+    return None if out is not message and not out["content"] else out
+
+
+def _load_reference(block: Object, where: Path, ledger: Ledger) -> Object:
+    if block.get("type") != "tool_reference":
+        return block
+    name = block.get("tool_name")
+    ledger.note("tools-merged", where, f"the reference to `{name}` became text")
+    return {"type": "text", "text": f"Tool found: {name}"} | {
+        key: block[key] for key in block if key == "cache_control"
+    }
+
+
+# --- betas ------------------------------------------------------------------------------------------------------------
+
+
+def drop_betas(body: Object, _model: str, ledger: Ledger) -> Object:
+    """The body without what betas add to it."""
+    for key in filter(BETA_MEMBERS.__contains__, body):
+        ledger.note("no-counterpart", _place(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
+    out = body if BETA_MEMBERS.isdisjoint(body) else _without(body, BETA_MEMBERS)
+    out = _change_items(
+        out, "tools", lambda number, one: _drop_tool_betas(one, _place(ledger, "tools", number), ledger)
+    )
+    drop = partial(_drop_cache_betas, ledger=ledger)
+    out = _change_items(out, "system", lambda _, one: drop(one))
+    return _change_items(out, "messages", lambda _, turn: _change_items(turn, "content", lambda _, one: drop(one)))
+
+
+def _drop_tool_betas(tool: Object, where: Path, ledger: Ledger) -> Object:
+    for key in filter(BETA_TOOL_MEMBERS.__contains__, tool):
+        ledger.note("no-counterpart", where, f"`{key}` of `{tool.get('name')}` was left out", NOT_ACCEPTED)
+    kept = tool if BETA_TOOL_MEMBERS.isdisjoint(tool) else _without(tool, BETA_TOOL_MEMBERS)
+    return _drop_cache_betas(kept, ledger)
+
+
+def _drop_cache_betas(node: Object, ledger: Ledger) -> Object:
+    cache = node.get("cache_control")
+    if not isinstance(cache, dict) or BETA_CACHE_MEMBERS.isdisjoint(cache):
+        return node
+    ledger.note("cache-dropped", None, "the scope of cache breakpoints was left out", NOT_ACCEPTED)
+    return node | {"cache_control": _without(cache, BETA_CACHE_MEMBERS)}
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+PLAIN_USER_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def hash_user_id(body: Object, _model: str, ledger: Ledger) -> Object:
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        return body
+    user = metadata.get("user_id")
+    if not isinstance(user, str) or PLAIN_USER_ID.fullmatch(user):
+        return body
+    ledger.note("setting-mapped", _place(ledger, "metadata", "user_id"), "the id of the user was hashed")
+    return body | {"metadata": metadata | {"user_id": ids.hex_digest(user, 64)}}
+
+
+QUIRKS: Mapping[str, Quirk] = {
+    "block-cache": Quirk(
+        about="knows cache breakpoints on blocks only, none for the whole request",
+        rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
+    ),
+    "no-hosted-tools": Quirk(
+        about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
+    ),
+    "no-system-turns": Quirk(
+        about="refuses system messages among the others; they are sent as the user's",
+        rewrite_body=move_system_turns,
+        refusal=re.compile(
+            r"(?s)\brole\b.{0,200}?(?:\bsystem\b|\buser\b\W{1,4}(?:or|and)\b\W{1,4}assistant\b)"
+            r"|System messages? (?:must be at the beginning|(?:is|are) not (?:allowed|supported))"
+        ),
+    ),
+    "no-tool-search": Quirk(
+        about="knows no deferred tools (`defer_loading`, `tool_reference`, `tool_addition`); all are declared at once",
+        rewrite_body=load_all_tools,
+        # Chat templates of vLLM say the last one.
+        refusal=re.compile(
+            rf"\b(?:defer_loading|tool_reference|tool_addition|tool_removal|{SEARCH_TYPE}\w*)\b"
+            r"|Unexpected item type in content"
+        ),
+    ),
+    "no-betas": Quirk(
+        about="knows no betas: neither the header `anthropic-beta` nor what betas add to a request, such as "
+        "`context_management`",
+        rewrite_body=drop_betas,
+        http={"extra_headers": version_header, "refused_headers": ("anthropic-beta",)},
+        refusal=match_refusal(
+            BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS, r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)"
+        ),
+    ),
+    "plain-user-id": Quirk(
+        about="takes only letters, digits, `_` and `-` in `metadata.user_id`; another one is hashed",
+        rewrite_body=hash_user_id,
+        refusal=re.compile(r"(?is)\buser_id\b.{0,80}\bpattern\b"),
+    ),
+}
