@@ -1309,5 +1309,5 @@ def test_two_limits_with_one_name_are_counted_once() -> None:
         Metrics(),
         lambda *_, **__: None,
     )
-    (rule,) = limits._find_rules("", "", "", "p", "m", False).rules
+    (rule,) = limits._find_rules("", "", "", "p", "m", False, True).rules
     assert (rule.counter, rule.maximum) == ("x/tokens_per_day", 5)

@@ -172,8 +172,6 @@ def _error_text(codec: Codec, data: bytes, response: UpstreamResponse) -> str:
 class _CachedList:
     """The list of one provider, and the request for it."""
 
-    __slots__ = ("asked_at", "models", "problem", "task")
-
     def __init__(self) -> None:
         self.models: tuple[ModelInfo, ...] | None = None
         self.problem: ListUnavailable | None = None
@@ -312,18 +310,20 @@ def _identity(provider: Provider) -> tuple[object, ...]:
     )
 
 
+async def ask_list(client: RequestSender, provider: Provider, hops: str = "") -> ProviderList:
+    """The list of a provider without a cache."""
+    answer = explain_skip(provider) or await ask_models(client, provider, hops)
+    models, problem = (answer, None) if isinstance(answer, tuple) else (None, answer)
+    return ProviderList(provider, models, problem)
+
+
 async def ask_all(client: RequestSender, providers: Sequence[Provider]) -> tuple[ProviderList, ...]:
-    """The lists of these providers without a cache, for the command line."""
+    """The lists of these providers, for the command line."""
     turns = asyncio.Semaphore(MAX_ASKED_AT_ONCE)
 
     async def ask(provider: Provider) -> ProviderList:
-        if (skipped := explain_skip(provider)) is not None:
-            return ProviderList(provider, None, skipped)
         async with turns:
-            answer = await ask_models(client, provider)
-        if isinstance(answer, ListUnavailable):
-            return ProviderList(provider, None, answer)
-        return ProviderList(provider, answer)
+            return await ask_list(client, provider)
 
     asked = [provider for provider in providers if not provider.embedded and provider.list_models]
     return tuple(await asyncio.gather(*map(ask, asked)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import PassthroughEndpoint
@@ -101,7 +102,8 @@ async def pass_request_through(
     if not_admitted is not None:
         return not_admitted
     call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
-    return await _send_request(call, request, match, objects, upstream, session)
+    upstream = upstream if session is None else replace(upstream, path=session.target)
+    return await _Forwarding(call, request, match, objects, upstream, session).send()
 
 
 async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Reply | None:
@@ -115,71 +117,79 @@ async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages
     return None
 
 
-async def _send_request(
-    call: GatewayRequest,
-    request: ClientRequest,
-    match: PassthroughMatch,
-    objects: ProviderObjects,
-    upstream: Upstream,
-    session: UploadSession | None,
-) -> Reply | None:
-    codec = call.client_codec
-    upstream = upstream if session is None else replace(upstream, path=session.target)
-    is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(request.method) != "free"
-    response = await send_request(call, upstream, call.body.data, request.method, is_billed=is_billed)
-    if isinstance(response, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
-    headers = await objects.uploads.adapt_headers(
-        call, match, upstream, session, _passed_headers(call, upstream, response)
-    )
-    if isinstance(headers, Failure):
-        response.abort()
-        return error_replies.error_reply(codec, headers, upstream)
-    return await _return_response(call, request, match, objects, upstream, response, headers)
+class _Forwarding(Struct, frozen=True, eq=False):
+    """A request that is allowed, on its way to the provider and back."""
 
+    call: GatewayRequest
+    request: ClientRequest
+    match: PassthroughMatch
+    objects: ProviderObjects
+    upstream: Upstream
+    session: UploadSession | None
 
-async def _return_response(
-    call: GatewayRequest,
-    request: ClientRequest,
-    match: PassthroughMatch,
-    objects: ProviderObjects,
-    upstream: Upstream,
-    response: UpstreamResponse,
-    headers: Mapping[str, str],
-) -> Reply | None:
-    """The response as a Reply, if it has to be read first; else None, after it was relayed."""
-    codec, endpoint, provider = call.client_codec, match.endpoint, upstream.provider
-    if response.status >= 300:
+    async def send(self) -> Reply | None:
+        """The response as a Reply, if it has to be read first; else None, after it was relayed."""
+        call, match, upstream = self.call, self.match, self.upstream
+        is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(self.request.method) != "free"
+        response = await send_request(call, upstream, call.body.data, self.request.method, is_billed=is_billed)
+        if isinstance(response, TransportError):
+            return _transport_reply(call, upstream, response)
+        passed = _passed_headers(upstream, response)
+        headers = await self.objects.uploads.adapt_headers(call, match, upstream, self.session, passed)
+        if isinstance(headers, Failure):
+            response.abort()
+            return error_replies.error_reply(call.client_codec, headers, upstream)
+        has_notes = self.objects.notes(upstream.provider)
+        names_objects = match.endpoint.objects == "create" or match.endpoint.names_objects
+        if response.status >= 300 or (has_notes and names_objects):
+            return await self._read_response(response, headers)
+        if has_notes and self.request.method == "DELETE":
+            await self.objects.note_deleted(call, match, upstream.provider)
+        await self._relay_response(response, headers)
+        return None
+
+    async def _read_response(self, response: UpstreamResponse, headers: Mapping[str, str]) -> Reply:
+        """The whole response: an error, or what has created objects, after these were noted."""
+        call, upstream = self.call, self.upstream
         data = await response.read(MAX_RESPONSE)
         if isinstance(data, TransportError):
-            return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
+            return _transport_reply(call, upstream, data)
+        if response.status < 300:
+            end_forwarded_call(call, data)
+            refused = await self.objects.note_created(call, self.match, upstream.provider, data)
+            if refused is not None:
+                return error_replies.error_reply(call.client_codec, refused, upstream)
         return Reply(response.status, headers, data)
-    if objects.notes(provider) and (endpoint.objects == "create" or endpoint.names_objects):
-        return await _note_objects(call, match, objects, upstream, response, headers)
-    if objects.notes(provider) and request.method == "DELETE":
-        await objects.note_deleted(call, match, provider)
-    await _relay_response(call, request, endpoint, upstream, response, headers)
-    return None
+
+    async def _relay_response(self, response: UpstreamResponse, headers: Mapping[str, str]) -> None:
+        call, request, record = self.call, self.request, self.call.record
+        record.status = response.status
+        await request.start_response(
+            response.status, {**headers, **request_id_headers(self.upstream.codec, record.request_id)}
+        )
+        end, size, events = b"", 0, 0
+        has_text = self.match.endpoint.cost == "tokens" and call.running.counts_use
+        try:
+            while True:
+                data = await response.read_chunk()
+                if isinstance(data, TransportError):
+                    # The headers are sent, and the body can be anything: only a missing end can tell the client.
+                    request.abort()
+                    return
+                end = end[-TAIL_SIZE:] + data
+                if has_text:
+                    size, events = size + len(data), events + data.count(b"data:")
+                await request.send_body(data, more=bool(data))
+                if not data:
+                    return
+        finally:
+            response.abort()
+            # Each event of a stream has at least a token. Servers may also put much text into a few.
+            end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
 
 
-async def _note_objects(
-    call: GatewayRequest,
-    match: PassthroughMatch,
-    objects: ProviderObjects,
-    upstream: Upstream,
-    response: UpstreamResponse,
-    headers: Mapping[str, str],
-) -> Reply:
-    """The whole response, after what it has created was noted."""
-    data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
-    if isinstance(data, bytes):
-        end_forwarded_call(call, data)
-        data = await objects.note_created(call, match, upstream.provider, data) or data
-    if isinstance(data, TransportError):
-        data = error_replies.transport_failure(upstream, data)
-    if isinstance(data, Failure):
-        return error_replies.error_reply(call.client_codec, data, upstream)
-    return Reply(response.status, headers, data)
+def _transport_reply(call: GatewayRequest, upstream: Upstream, error: TransportError) -> Reply:
+    return error_replies.error_reply(call.client_codec, error_replies.transport_failure(upstream, error), upstream)
 
 
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
@@ -192,10 +202,10 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
         return error_replies.error_reply(codec, body)
     response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
+        return _transport_reply(call, upstream, response)
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
+        return _transport_reply(call, upstream, data)
     end_forwarded_call(call, data, estimate_text_tokens(len(data)))
     if response.status in (404, 405, 501):
         return None
@@ -322,39 +332,7 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
         record.costs.calls[-1].least = Usage(estimate_body_tokens(call.body.data), visible_tokens)
 
 
-def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
+def _passed_headers(upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
     is_returned = RETURNED_HEADERS[upstream.codec.name].contains
     passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
     return passed | {PROVIDER_HEADER: upstream.reply_headers[PROVIDER_HEADER]}
-
-
-async def _relay_response(
-    call: GatewayRequest,
-    request: ClientRequest,
-    endpoint: PassthroughEndpoint,
-    upstream: Upstream,
-    response: UpstreamResponse,
-    headers: Mapping[str, str],
-) -> None:
-    record = call.record
-    record.status = response.status
-    await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
-    end, size, events = b"", 0, 0
-    has_text = endpoint.cost == "tokens" and call.running.counts_use
-    try:
-        while True:
-            data = await response.read_chunk()
-            if isinstance(data, TransportError):
-                # The headers are sent, and the body can be anything: only a missing end can tell the client.
-                request.abort()
-                return
-            end = end[-TAIL_SIZE:] + data
-            if has_text:
-                size, events = size + len(data), events + data.count(b"data:")
-            await request.send_body(data, more=bool(data))
-            if not data:
-                return
-    finally:
-        response.abort()
-        # Each event of a stream has at least a token. Servers may also put much text into a few.
-        end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))

@@ -197,9 +197,8 @@ class Limits:
     ) -> Refusal | None:
         """Reserve what a request to this provider will probably use. The exchange holds it until it ends. A
         refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows."""
-        record, client = running.record, running.record.client
-        is_inner = record.asked.operation in INNER_OPERATIONS
-        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, is_inner)
+        record = running.record
+        rules = self._rules_for(record, provider, model)
         held = _find_reservation(running)
         if held is not None:
             if held.holds(rules, provider, model, len(body)):
@@ -217,8 +216,7 @@ class Limits:
 
     async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
-        client = running.record.client
-        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, False, False)
+        rules = self._rules_for(running.record, provider, model, counts_use=False)
         return await self._hold(running, rules, _ONE_REQUEST, provider, model, 0)
 
     async def _hold(
@@ -261,7 +259,8 @@ class Limits:
         if rules.counts_tokens:
             used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
         if rules.counts_dollars:
-            used["dollars"] = self._count_cost(record, calls, reservation.estimate)
+            estimated, at = reservation.estimate["dollars"], record.started_at
+            used["dollars"] = sum(self._count_call_cost(call, at, estimated) for call in calls)
         amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
 
@@ -287,9 +286,7 @@ class Limits:
 
     def find_price_rule(self, record: ExchangeRecord, provider: Provider, model: str) -> LimitRule | None:
         """The hard limit in dollars that refuses this request if its price is not known; None if there is none."""
-        client, is_inner = record.client, record.asked.operation in INNER_OPERATIONS
-        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, is_inner)
-        return rules.price_rule if not provider.embedded else None
+        return self._rules_for(record, provider, model).price_rule if not provider.embedded else None
 
     def refuse_tools(
         self, rule: LimitRule, record: ExchangeRecord, provider: Provider, model: str, tools: Iterable[HostedTool]
@@ -305,8 +302,13 @@ class Limits:
 
     # --- which limits apply ---
 
+    def _rules_for(self, record: ExchangeRecord, provider: Provider, model: str, counts_use: bool = True) -> RuleSet:
+        client, is_inner = record.client, record.asked.operation in INNER_OPERATIONS
+        names = (client.key_name, client.team, client.agent, provider.name, model)
+        return self._find_rules(*names, is_inner, counts_use)
+
     def _build_rules(
-        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool, counts_use: bool = True
+        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool, counts_use: bool
     ) -> RuleSet:
         # Some providers take the names of models in any case (Azure).
         values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model.lower()}
@@ -363,9 +365,6 @@ class Limits:
                 return _refuse_unpriced(closed, provider, model)
             self._note_unpriced(provider.name, model)
         return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
-
-    def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
-        return sum(self._count_call_cost(call, record.started_at, estimate["dollars"]) for call in calls)
 
     def _count_call_cost(self, call: CallUsage, at: float, estimated: int) -> int:
         # A gateway that does not look up costs otherwise ([costs]) does it here.

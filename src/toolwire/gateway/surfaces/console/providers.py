@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from toolwire.core import codec
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.http.redact import printable_text, redact_start
-from toolwire.gateway.models.listing import ModelLists, ProviderList, ask_models, explain_skip
+from toolwire.gateway.models.listing import ModelLists, ProviderList, ask_list
 from toolwire.gateway.models.merge import merge_models
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
@@ -126,12 +126,8 @@ async def ask_provider(
     provider: Provider, runtime: Runtime, recent: RecentExchanges, clock: Callable[[], float]
 ) -> ProviderRow:
     """Ask a provider for its models now, which shows whether it can be reached and takes the key."""
-    problem = None if provider.embedded else explain_skip(provider)
-    if provider.embedded or problem is not None:
-        return provider_row(provider, runtime, recent, clock(), ProviderList(provider, None, problem))
-    answer = await ask_models(runtime.client, provider, runtime.gateway_id)
-    listed = ProviderList(provider, answer) if isinstance(answer, tuple) else ProviderList(provider, None, answer)
-    return provider_row(provider, runtime, recent, clock(), listed)
+    asked = None if provider.embedded else await ask_list(runtime.client, provider, runtime.gateway_id)
+    return provider_row(provider, runtime, recent, clock(), asked)
 
 
 async def list_models(runtime: Runtime, lists: ModelLists, clock: Callable[[], float]) -> ModelList:
