@@ -166,17 +166,16 @@ def _align_right(table: Sequence[list[str]], first: int) -> None:
 
 
 def _make_notes(total: UsageSum) -> list[str]:
-    notes: list[str] = []
-    if unpriced := total.unpriced_calls - total.unknown_calls:
-        what = "calls have" if unpriced > 1 else "call has"
-        notes.append(f"{unpriced:,} {what} no known price: set [models.NAME.facts.prices].")
-    if unknown := total.unknown_calls:
-        what = "calls have" if unknown > 1 else "call has"
-        notes.append(f"{unknown:,} {what} unknown usage: the provider did not say it.")
-    if estimated := total.estimated_calls:
-        what = "calls are" if estimated > 1 else "call is"
-        notes.append(f"{estimated:,} {what} estimated: streams that were cut, or without usage.")
-    return notes
+    rows = (
+        (total.unpriced_calls - total.unknown_calls, "has", "have", "no known price: set [models.NAME.facts.prices]."),
+        (total.unknown_calls, "has", "have", "unknown usage: the provider did not say it."),
+        (total.estimated_calls, "is", "are", "estimated: streams that were cut, or without usage."),
+    )
+    return [
+        f"{count:,} {f'calls {many}' if count > 1 else f'call {one}'} {what}"
+        for count, one, many, what in rows
+        if count
+    ]
 
 
 def _write_fields(query: LedgerQuery, one: UsageSum) -> dict[str, object]:

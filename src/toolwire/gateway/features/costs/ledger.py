@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count, islice
@@ -355,7 +356,8 @@ class LedgerWriter:
             delay = WRITE_DELAY
             while self._queue or self._removed or (self._started and not self._is_closing):
                 if not self._is_closing:
-                    await self._pause(delay)
+                    with suppress(TimeoutError):  # sooner if the gateway stops
+                        await asyncio.wait_for(self._wake.wait(), delay)
                     self._queue_running()
                 is_written = await self._write_batch()
                 if is_written:
@@ -366,13 +368,6 @@ class LedgerWriter:
                     delay = min(2 * delay, MAX_RETRY_SECONDS) if delay >= FIRST_RETRY_SECONDS else FIRST_RETRY_SECONDS
         finally:
             self._task = None
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, or less if the gateway stops."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            return
 
     def _queue_running(self) -> None:
         """Queue the calls that have been running for a while."""
