@@ -199,31 +199,26 @@ class HttpResponse:
 
     async def read(self, limit: int) -> bytes | TransportError:
         """The whole body, or the rest of it; more than `limit` bytes are an error."""
-        data = await self._read_rest(limit)
-        if self._hidden is None or isinstance(data, TransportError):
-            return data
-        data, self._open = self._hidden.clean(self._open + data), b""
-        return data
-
-    async def _read_rest(self, limit: int) -> bytes | TransportError:
         connection = self._connection
         if connection is None:
-            return self._final_result
-        if connection.phase is not DONE:
-            await connection.wait_for_body(limit)
-            if connection.phase is not DONE and not connection.has_more_than(limit):
-                return self._finish(connection, connection.error)
-        if connection.buffered_size > limit and connection.has_more_than(limit):
-            return self._finish(connection, _body_too_long(connection.peer, limit))
-        data = connection.take_chunks()
-        self._connection = None
-        connection.release()
-        if self._decompressor is None:
-            return data
-        body = await _decompress_whole(data, self._decompressor, limit, connection)
-        if isinstance(body, TransportError):
-            self._final_result = body
-        return body
+            data = self._final_result
+        else:
+            if connection.phase is not DONE:
+                await connection.wait_for_body(limit)
+                if connection.phase is not DONE and not connection.has_more_than(limit):
+                    return self._finish(connection, connection.error)
+            if connection.buffered_size > limit and connection.has_more_than(limit):
+                return self._finish(connection, _body_too_long(connection.peer, limit))
+            data = connection.take_chunks()
+            self._connection = None
+            connection.release()
+            if self._decompressor is not None:
+                data = await _decompress_whole(data, self._decompressor, limit, connection)
+        if isinstance(data, TransportError):
+            self._final_result = data
+        elif self._hidden is not None:
+            data, self._open = self._hidden.clean(self._open + data), b""
+        return data
 
     async def wait_for_data(self, seconds: float) -> bool:
         """Wait at most `seconds` for bytes, the end, or an error; False if nothing came."""

@@ -75,21 +75,14 @@ class Pipeline:
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        extended = await self._extend_request(call, targets)
+        extended: ExtendedRequest = await self.admit(call, targets) if self.stages.admit else call
+        if type(extended) is GatewayRequest:
+            extended = await _pass_through(self.stages.extend[call.client_codec.name], extended, targets, self)
         if type(extended) is not GatewayRequest:
             await relay_answer(request, call, extended)
             return
         call = extended
         await relay_answer(request, call, await self.request_answer(call, targets))
-
-    async def _extend_request(self, call: GatewayRequest, targets: tuple[Target, ...]) -> ExtendedRequest:
-        """The request with what features add to it; or its answer already."""
-        if self.stages.admit:
-            admitted = await self.admit(call, targets)
-            if type(admitted) is AttemptFailed:
-                return admitted
-            call = admitted
-        return await _pass_through(self.stages.extend[call.client_codec.name], call, targets, self)
 
     async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """The request, if all features let it pass."""

@@ -36,7 +36,7 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
-from toolwire.gateway.http.redact import hide_secrets, redact
+from toolwire.gateway.http.redact import hide_secrets, redact, safe_name
 from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
 from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
@@ -75,7 +75,7 @@ _is_plain_name = re.compile(r"[A-Za-z0-9@][A-Za-z0-9_.:@/+-]{0,63}").fullmatch
 
 def _plain_name(name: str) -> str:
     """A name that a client has chosen for itself, if it is one: it is in the log and in the ledger of costs."""
-    return name if _is_plain_name(name) is not None and redact(name) == name else ""
+    return name if _is_plain_name(name) is not None and safe_name(name) == name else ""
 
 
 class ProtocolDetector:

@@ -15,13 +15,13 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from toolwire import __version__
-from toolwire.core.ir import Usage
 from toolwire.gateway.http.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
@@ -298,6 +298,7 @@ METRICS: Mapping[str, Metric] = {one.name: one for one in [*globals().values()] 
 """All that are declared above, in their order."""
 
 _TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+read_counts = attrgetter(*_TOKEN_KINDS)
 
 
 def find_metric(series: Series) -> Metric | None:
@@ -419,24 +420,17 @@ class Metrics:
                 values[cell] += 1.0
             if cells.seconds < 0:
                 continue
-            self._observe(cells.seconds, record.ended - record.started)
+            seconds = record.ended - record.started
+            values[cells.seconds + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
+            values[cells.seconds + _SUM_CELL] += seconds
             if record.first_byte:
-                self._observe(cells.first_byte, record.first_byte - record.started)
+                seconds = record.first_byte - record.started
+                values[cells.first_byte + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
+                values[cells.first_byte + _SUM_CELL] += seconds
             if usage is not None:
-                self._count_tokens(usage, *cells.tokens)
-
-    def _count_tokens(
-        self, usage: Usage, input: int, output: int, cache_read: int, cache_write: int, reasoning: int
-    ) -> None:
-        values = self._values
-        values[input] += usage.input
-        values[output] += usage.output
-        if usage.cache_read:
-            values[cache_read] += usage.cache_read
-        if usage.cache_write:
-            values[cache_write] += usage.cache_write
-        if usage.reasoning:
-            values[reasoning] += usage.reasoning
+                for cell, count in zip(cells.tokens, read_counts(usage), strict=True):
+                    if count:
+                        values[cell] += count
 
     def _count_costs(self, record: ExchangeRecord) -> None:
         for call in record.costs.calls:
@@ -472,10 +466,6 @@ class Metrics:
                 self.count(CACHE_MISSED_COST, provider, model, cause, by=float(report.cost))
         if report.place:
             self.count(CACHE_BREAKS, provider, cause)
-
-    def _observe(self, cell: int, seconds: float) -> None:
-        self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
-        self._values[cell + _SUM_CELL] += seconds
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
         """Add to a series that exchanges do not count by themselves."""
