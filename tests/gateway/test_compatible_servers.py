@@ -410,6 +410,28 @@ def test_a_history_of_another_model_at_deepseek(
     assert had_text or "reasoning-added" in got.headers["x-toolwire-losses"]
 
 
+def refuse_lost_thinking(body: Object, _headers: dict[str, str]) -> str:
+    turns = [message["content"] for message in body["messages"] if message["role"] == "assistant"]
+    if all(isinstance(content, list) and content[0]["type"] == "thinking" for content in turns):
+        return ""
+    return "The `content[].thinking` in the thinking mode must be passed back to the API."
+
+
+@whole_or_stream
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, f"{MESSAGES}?beta=true"])
+def test_a_history_of_another_model_at_deepseeks_messages(tmp_path: Path, path: str, stream: bool) -> None:
+    server = StrictServer([refuse_lost_thinking])
+    provider = 'kind = "deepseek"\nprotocols = ["anthropic"]\napi_key = "k"'
+    history = HISTORIES.get(path) or {key: CLAUDE_CODE[key] for key in ("messages", "tools", "max_tokens")}
+    with serve(tmp_path, server, provider) as url:
+        for _ in range(2):
+            assert_answered(got := ask(url, path, {"model": "p/deepseek-v4-pro", **history}, stream))
+    assert len(server.asked) == 3
+    turns = [message for message in server.asked[-1]["messages"] if message["role"] == "assistant"]
+    assert turns[-1]["content"][0]["thinking"].startswith("Next: ")
+    assert "reasoning-added" in got.headers["x-toolwire-losses"]
+
+
 @pytest.mark.parametrize(
     "more", [{"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}], ids=["effort", "thinking"]
 )

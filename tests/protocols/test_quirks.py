@@ -223,7 +223,7 @@ PLAIN_MESSAGES: Any = {
     "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
     "messages": [
         {"role": "user", "content": "u"},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+        {"role": "assistant", "content": [{"type": "thinking"}, {"type": "tool_use", "id": "c", "name": "f"}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text"}]}]},
     ],
     "tools": [{"name": "f", "input_schema": {}}],
@@ -264,6 +264,7 @@ SAID = [
     ("anthropic", "no-betas", "Unexpected value(s) `effort-2025-11-24` for the `anthropic-beta` header."),
     ("anthropic", "no-betas", "tools.3.custom.input_examples: Extra inputs are not permitted"),
     ("anthropic", "no-betas", "system.2.cache_control.ephemeral.scope: Extra inputs are not permitted"),
+    ("anthropic", "thinking-back", "The `content[].thinking` in the thinking mode must be passed back to the API."),
     ("anthropic", "plain-user-id", "Invalid 'user_id': string does not match pattern."),
 ]
 """What servers have said; the places where it was reported are in the modules of the quirks."""
@@ -326,6 +327,7 @@ def test_the_quirks_there_are() -> None:
         "no-system-turns",
         "no-tool-search",
         "no-betas",
+        "thinking-back",
         "plain-user-id",
     }
     assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools", "at-most-128-tools"}

@@ -5,7 +5,8 @@ A rewriter returns the same body when nothing has to change. It never changes a 
 belong to the client's request. Looked up in November 2026:
 
 - DeepSeek: api-docs.deepseek.com/guides/anthropic_api (`anthropic-beta` and most settings are ignored, content of other
-  types is not supported), deepseek-ai/DeepSeek-V3#1370 (system messages), awesome-deepseek-agent#67 (`user_id`).
+  types is not supported), deepseek-ai/DeepSeek-V3#1370 (system messages), awesome-deepseek-agent#67 (`user_id`),
+  9router#2397 (thinking that is not sent back).
 - vLLM: vllm/entrypoints/anthropic/protocol.py; vllm-project/vllm#44000 (system messages), #52489 (`tool_reference`
   fails in the chat template), #57324 (`tool_addition`).
 - llama.cpp, Ollama and LM Studio read text, images, thinking, calls and results; other blocks are dropped or refused.
@@ -23,8 +24,9 @@ from operator import is_
 
 from toolwire.core import ids
 from toolwire.core.codec import Quirk, match_refusal
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.losses import Ledger
+from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.protocols.anthropic.http import version_header
 from toolwire.protocols.anthropic.models import move_breakpoint_to_last_block
 from toolwire.protocols.anthropic.names import TURN_KEYS, key_set
@@ -192,6 +194,34 @@ def _drop_cache_betas(node: Object, ledger: Ledger) -> Object:
     return node | {"cache_control": _without(cache, BETA_CACHE_MEMBERS)}
 
 
+# --- thinking ---------------------------------------------------------------------------------------------------------
+
+_THINKING_BLOCKS = ("thinking", "redacted_thinking")
+
+
+def fill_thinking(body: Object, _model: str, ledger: Ledger) -> Object:
+    """Begin every turn of the assistant with thinking: other models have left none, or only they can read it."""
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
+        return body
+    return _change_items(
+        body, "messages", lambda number, one: _fill_turn(one, _place(ledger, "messages", number), ledger)
+    )
+
+
+def _fill_turn(turn: Object, where: Path, ledger: Ledger) -> Object:
+    blocks = _as_blocks(turn.get("content"))
+    kinds = [block.get("type") for block in blocks if isinstance(block, dict)]
+    if turn.get("role") != "assistant" or not blocks or any(kind in _THINKING_BLOCKS for kind in kinds):
+        return turn
+    calls = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+    text = make_up_reasoning((str(call.get("name")), encode_text(call.get("input"))) for call in calls)
+    ledger.note(
+        "reasoning-added", where, "thinking was made up for a turn without it", "this server refuses it otherwise"
+    )
+    return turn | {"content": [{"type": "thinking", "thinking": text, "signature": ""}, *blocks]}
+
+
 # --- users ------------------------------------------------------------------------------------------------------------
 
 PLAIN_USER_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -241,6 +271,11 @@ QUIRKS: Mapping[str, Quirk] = {
         refusal=match_refusal(
             BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS, r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)"
         ),
+    ),
+    "thinking-back": Quirk(
+        about="wants the thinking of every turn back; it is made up where another model has answered",
+        rewrite_body=fill_thinking,
+        refusal=re.compile(r"\bthinking\b.{0,60}\bmust be passed back\b"),
     ),
     "plain-user-id": Quirk(
         about="takes only letters, digits, `_` and `-` in `metadata.user_id`; another one is hashed",

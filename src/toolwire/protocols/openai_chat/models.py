@@ -4,7 +4,7 @@ written for it; and the quirks of compatible servers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import filterfalse
 from operator import is_
@@ -18,6 +18,7 @@ from toolwire.core.codec import Quirk, match_refusal
 from toolwire.core.ir import Request, Thinking
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
+from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME, REASONING_KEYS, TOOL_SHAPES, USER_KEYS, is_own
 
@@ -329,15 +330,10 @@ def _join_contents(first: Json, second: Json) -> Json:
     return [part for parts in both for part in parts]
 
 
-MAX_MADE_UP_REASONING = 240
-"""Characters of reasoning that stands for what is missing."""
-
-
 def _fill_reasoning(body: Object, model: str, ledger: Ledger) -> Object:
     """Give every message of the assistant its `reasoning_content`: other models, and clients that leave it out, have
     none. With tools DeepSeek V4 refuses a message without it, and also an empty one (its guide to the thinking mode;
-    hermes-agent#18263, OmniRoute#3632; November 2026). The same words in all messages would make the model write them
-    (lingtai-kernel#9), so a message with calls says what it calls."""
+    hermes-agent#18263, OmniRoute#3632; November 2026)."""
     messages, thinking = body.get("messages"), body.get("thinking")
     is_off = body.get("reasoning_effort") == "none" or (
         isinstance(thinking, dict) and thinking.get("type") == "disabled"
@@ -354,16 +350,14 @@ def _fill_message_reasoning(message: Object, number: int, ledger: Ledger) -> Obj
         return message
     what = "`reasoning_content` was made up for a message without it"
     ledger.note("reasoning-added", _request_path(ledger, "messages", number), what, "this server refuses it otherwise")
-    return message | {"reasoning_content": _make_up_reasoning(message.get("tool_calls"))}
+    return message | {"reasoning_content": make_up_reasoning(_list_calls(message.get("tool_calls")))}
 
 
-def _make_up_reasoning(calls: Json) -> str:
-    called = [call.get("function") or call.get("custom") for call in calls or () if isinstance(call, dict)]
-    texts = [
-        f"{one.get('name')} {one.get('arguments', one.get('input', ''))}" for one in called if isinstance(one, dict)
-    ]
-    text = f"Next: {', then '.join(texts)}" if texts else "I can answer this now."
-    return text if len(text) <= MAX_MADE_UP_REASONING else text[: MAX_MADE_UP_REASONING - 1] + "…"
+def _list_calls(calls: Json) -> Iterator[tuple[str, str]]:
+    for call in calls if isinstance(calls, list) else ():
+        inner = call.get("function") or call.get("custom") if isinstance(call, dict) else None
+        if isinstance(inner, dict):
+            yield _tool_name(inner), str(inner.get("arguments", inner.get("input", "")))
 
 
 def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
