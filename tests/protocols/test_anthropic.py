@@ -352,7 +352,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "a delta that is no text": (sse(START, TEXT_0, delta(0, type="text_delta", text=5)), "invalid_stream"),
     "a block that starts twice": (sse(START, TEXT_0, TEXT_0), "invalid_stream"),
-    "a second start": (sse(START, START), "invalid_stream"),
+    "a second start": (sse(START, {**START, "message": {**START["message"], "id": "msg_2"}}), "invalid_stream"),
     "a block that is no object": (sse(START, {**TEXT_0, "content_block": 7}), "invalid_stream"),
     "an error without a type": (sse(START) + b'data: {"error":{"message":"no"}}\n\n', ""),
     "an error of the provider": (
@@ -373,12 +373,12 @@ def test_a_broken_stream_is_a_failure_and_nothing_follows(name: str) -> None:
     assert frames(write_events(events))[-1][0] == "error"
 
 
-@pytest.mark.parametrize("number", ["1e0", "7", "null", "true"])
+@pytest.mark.parametrize("number", ["7", "null"])
 def test_a_block_that_is_not_open_is_named_as_it_was_spelled(number: str) -> None:
     event = b'{"type":"content_block_delta","index":%b,"delta":{"type":"text_delta","text":"a"}}' % number.encode()
     failed = events_of(sse(START) + b"data: " + event + b"\n\n")[-1]
     assert isinstance(failed, ResponseFailed)
-    shown = {"null": "None", "true": "True"}.get(number, number)
+    shown = {"null": "None"}.get(number, number)
     assert failed.failure.message.endswith(f"block {shown} is not open")
 
 
@@ -436,7 +436,8 @@ UNLIKE: dict[str, tuple[dict[str, Any], type[Event]]] = {
     "another text": (delta(0, type="text_delta", text="é"), TextDelta),
     "no text": (delta(0, type="text_delta", text=""), OpaqueEvent),
     "no string": (delta(0, type="text_delta", text=None), ResponseFailed),
-    "a number with a point": ({**WORD, "index": 0.0}, ResponseFailed),
+    "a number with a point": ({**WORD, "index": 0.0}, TextDelta),
+    "half of a number": ({**WORD, "index": 0.5}, ResponseFailed),
     "another number": ({**WORD, "index": 1}, ResponseFailed),
     "another kind of the wire": (delta(0, type="thinking_delta", thinking="so"), ResponseFailed),
     "a kind that nobody knows": (delta(0, type="voice_delta", text="so"), OpaqueEvent),

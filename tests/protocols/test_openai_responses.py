@@ -1217,7 +1217,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "no JSON": (sse(created_event()) + b"data: {oops\n\n", "invalid_stream"),
     "no object": (b"data: [1]\n\n", "invalid_stream"),
     "delta for nobody": (sse(created_event(), {**arguments("x"), "output_index": None, "item_id": "?"}), "invalid_stream"),
-    "two items at one place": (sse(created_event(), added_event(BARE), added_event(HOLLOW)), "invalid_stream"),
+    "two open items at one place": (sse(created_event(), added_event(BARE), added_event({**BARE, "id": "fc_2", "call_id": "c2"}), {**arguments("x"), "item_id": None}), "invalid_stream"),
     "index of wrong type": (sse(created_event(), {**added_event(BARE), "output_index": "0"}), "invalid_stream"),
     "index of wrong type behind others": (sse(created_event(), added_event(HOLLOW), text("a"), text("b"), text("c", output_index=False)), "invalid_stream"),
     "text of wrong type behind others": (sse(created_event(), added_event(HOLLOW), text("a"), text("b"), {**text(""), "delta": 5}), "invalid_stream"),

@@ -53,6 +53,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     mid_system_turn_models: re.Pattern[str] = re.compile(r"(?!)")
     result_media_kinds: frozenset[str] = frozenset()
     """Kinds of media that a result may hold (see `ir.Media.kind`). Others are moved into a user turn."""
+    has_refusal_parts: bool = False
+    """Has an answer a part for the words of a refusal (OpenAI)? Others explain it beside the finish reason."""
     result_error_style: Literal["flag", "text"] = "text"
     """How a failed result is marked: by a flag (Anthropic `is_error`), or at the start of its text."""
     seal_slots: frozenset[str] = frozenset()

@@ -419,13 +419,13 @@ NO_SETTINGS = Settings()
 
 
 class UnknownField(Struct, frozen=True, gc=False):
-    """A key of the input that has no field here. Writers of other protocols report it as a loss."""
+    """A key of the input that has no field here, and the object that has it. Other writers report it by its code."""
 
     path: Path
-    """The object that has the key."""
     key: str
     code: str = "unknown-field"
-    """The code of that loss."""
+    what: str = ""
+    """What it was read as, if it was only written in an odd way; "" if it is left out."""
 
 
 class Request(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from toolwire.core.events import ResponseEnd
 from toolwire.core.ir import (
     Finish,
     Logprobs,
@@ -141,6 +142,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "policy-guidance": "a policy rule says what to use instead of a removed tool",
     },
     "repaired": {
+        "shape-repaired": "{source} has another shape for it, and it can mean only this",
         "call-in-text": "the model wrote the call as text, and its server did not recognise it",
         "call-mentioned": "the text is about it, or shows it, so it stays text and is not made",
         "reasoning-in-text": "the model wrote its thinking as text, and its server did not separate it",
@@ -215,7 +217,7 @@ class Ledger(msgspec.Struct, eq=False):
     def note_unknown_fields(self, unknown_fields: Iterable[UnknownField]) -> None:
         """Note keys that only a writer of the source protocol could write back."""
         for field in unknown_fields:
-            self.note(field.code, (field.path, field.key), f"`{field.key}` was left out")
+            self.note(field.code, (field.path, field.key), field.what or f"`{field.key}` was left out")
 
     def note_repairs(self, places: list[Path]) -> None:
         """Note texts in which U+FFFD replaced half of a surrogate pair, and empty the list."""
@@ -275,10 +277,12 @@ class Ledger(msgspec.Struct, eq=False):
             if value != OFF and (value is not False or field != "store"):  # a target without a store does not store
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
-    def note_foreign_fields(self, read: Request | Response) -> None:
-        """Note all unknown fields of a request or answer, unless the target is the same protocol."""
-        if read.unknown_fields and not self.is_same_protocol:
-            self.note_unknown_fields(read.unknown_fields)
+    def note_foreign_fields(self, read: Request | Response | ResponseEnd) -> None:
+        """Note all unknown fields of a request or answer; for the same protocol only what was written in an odd way."""
+        if read.unknown_fields:
+            self.note_unknown_fields(
+                [field for field in read.unknown_fields if field.what] if self.is_same_protocol else read.unknown_fields
+            )
 
 
 LossSummary: TypeAlias = tuple[str, str, str]

@@ -37,6 +37,11 @@ class ReadContext(Struct):
         self.unknown_fields.append(UnknownField(path, key, code))
 
 
+def odd_shape(path: Path, key: str, what: str) -> UnknownField:
+    """A note that something was written in a shape that the protocol does not have, and what it was read as."""
+    return UnknownField(path, key, "shape-repaired", what)
+
+
 def is_nonempty(value: Json) -> bool:
     """Is there anything to lose? Not in null and empty containers."""
     return value is not None and value != [] and value != {}

@@ -28,6 +28,7 @@ from toolwire.core.ir import (
     Origin,
     Part,
     Reasoning,
+    Refusal,
     Response,
     Seal,
     Text,
@@ -495,13 +496,25 @@ class AnswerSteps(Struct, eq=False):
         if self.seal_slots.is_cross_protocol and event.choice in self.choices_with_calls:
             self.note_unknown_finish(finish)
             finish = finish_with_calls(finish)
+        elif finish.detail and _needs_refusal_part(finish, self):
+            out += self._explain_refusal(finish, event.choice)
+            finish = Finish("stop", finish.raw, origin=finish.origin)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
         return [*out, ev.ChoiceEnd(finish, event.choice)]
 
+    def _explain_refusal(self, finish: Finish, choice: int) -> list[ev.Event]:
+        """The explanation of a refusal as a part."""
+        index = self.next_index
+        self.next_index += 1
+        return [ev.PartStart(index, Refusal(""), choice), ev.TextDelta(index, finish.detail), ev.PartEnd(index)]
+
     def end_response(self, event: ev.ResponseEnd) -> list[ev.Event]:
-        if event.unknown_fields and (self.seal_slots.is_cross_protocol or self._is_rewritten):
-            self.ledger.note_unknown_fields(event.unknown_fields)
+        if event.unknown_fields:
+            if self.seal_slots.is_cross_protocol or self._is_rewritten:
+                self.ledger.note_unknown_fields(event.unknown_fields)
+            else:
+                self.ledger.note_foreign_fields(event)
         if self.unslotted_parts:
             self._note_unslotted_seals(None)
         return [*self._end_broken_call(False), ev.ResponseEnd(event.unknown_fields)]
@@ -548,12 +561,20 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
     )
 
 
+def _needs_refusal_part(finish: Finish, steps: AnswerSteps) -> bool:
+    """Does the client's protocol have a part for what the finish reason explains?"""
+    is_explained = finish.kind == "refusal" and bool(finish.detail)
+    return is_explained and steps.seal_slots.is_cross_protocol and steps.client.constraints.has_refusal_parts
+
+
 def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool:
     """Is the answer only text and complete calls of functions with the client's parameters, without seals or policy?"""
     choices, names, has_policy = response.choices, steps.tool_names, bool(steps.policy_undo)
     for choice in choices:
         # Arguments that are not an object matter only where the finish reason says that they may be cut off, and to
         # clients that must be able to parse them.
+        if choice.finish is not None and choice.finish.detail and _needs_refusal_part(choice.finish, steps):
+            return False
         uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
         uncut = uncut and not steps.client.constraints.arguments_must_parse
         for part in choice.parts:

@@ -320,6 +320,8 @@ class StreamTranslation:
             self._fold.add_event(event)
         steps = self._steps
         if steps is None or fault is not None:
+            if isinstance(event, ev.ResponseEnd) and event.unknown_fields:
+                self.ledger.note_foreign_fields(event)
             out = self._write_events([event])
             return out if out or kind is not ev.ResponseEnd else self._write_missing_end(event)
         out = self._write_events(EVENT_STEPS[kind](steps, event))

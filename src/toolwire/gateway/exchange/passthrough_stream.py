@@ -16,13 +16,14 @@ from toolwire.core.events import (
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    SourceFrame,
     TextDelta,
     UsageUpdate,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import MAX_FRAME, split_after_frames, write_event_frame
+from toolwire.core.sse import MAX_FRAME, split_after_frames, write_data_frame, write_event_frame
 from toolwire.core.tokens import measure_text
 from toolwire.translation.streaming import keep_failure, may_pass
 from toolwire.translation.tool_rounds import Rounds
@@ -46,7 +47,8 @@ class PassthroughStream:
     stream has one end: the provider's end or error, if clients take it for one, or a failure that is written here."""
 
     needs_next_round = False
-    ledger = None
+    ledger: Ledger | None = None
+    """Set where something in it was read in another way than it is written."""
     rounds: Rounds | None = None
     memory_records = EMPTY_MAPPING
     """Nothing is stored: a server whose seals must be stored has a quirk, and such streams are translated."""
@@ -139,6 +141,8 @@ class PassthroughStream:
         is_frame = frame.startswith(_FRAME_STARTS) or _has_data_line(frame) is not None or not frame.strip()
         if is_frame and (failure is None or _has_frame(last)):
             self._last_event = last
+            if self._reader.is_frame_changed:
+                return _write_frames(events)
             return _name_event(last, frame) if type(last) is not OpaqueEvent or may_pass(last) else b""
         self._last_event = events[-2] if len(events) > 1 else self._last_event
         is_readable = is_frame and not is_late and any(map(_has_frame, events))
@@ -163,10 +167,17 @@ class PassthroughStream:
                 self.finishes += (event.finish.kind,)
             elif type(event) is ResponseEnd:
                 self.ended = True
+                if event.unknown_fields:
+                    self._note_odd_shapes(event)
             elif type(event) is ResponseFailed:
                 self.failure = event.failure
             else:
                 self._add_part_event(event)
+
+    def _note_odd_shapes(self, event: ResponseEnd) -> None:
+        ledger = Ledger(self._codec.name, self._codec.name)
+        ledger.note_foreign_fields(event)
+        self.ledger = ledger if ledger.notes else None
 
     def _add_part_event(self, event: Event) -> None:
         if type(event) is TextDelta or type(event) is ArgumentsDelta:
@@ -212,6 +223,19 @@ class PassthroughStream:
 
 def _has_frame(event: Event) -> bool:
     return event.frame is not None and not event.frame.silent
+
+
+def _write_frames(events: list[Event]) -> bytes:
+    """The frames of these events, as the reader has mended them."""
+    frames = {id(event.frame): event.frame for event in events if event.frame is not None and not event.frame.silent}
+    return b"".join(map(_write_frame, frames.values()))
+
+
+def _write_frame(frame: SourceFrame) -> bytes:
+    if frame.json is None:
+        return write_data_frame(b"[DONE]")
+    data = encode(frame.json)
+    return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
 
 
 def _name_event(event: Event, frame: bytes) -> bytes:

@@ -36,12 +36,13 @@ from toolwire.core.json_values import (
     decode,
     decode_object_or_none,
     expect_object,
+    get_int,
     get_object,
     is_object_text,
     json_pointer,
     require_text,
 )
-from toolwire.core.provenance import ReadContext
+from toolwire.core.provenance import ReadContext, odd_shape
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong, SseSplitter, make_frame_template
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
@@ -109,6 +110,8 @@ class StreamReader:
         self._add_repeat: Callable[[str], object] = _ignore_text
         self._block_count = 0
         self._started = False
+        self._id: Json = None
+        """The id of the message."""
         self._ended = False
         self._has_calls = False
         self._finish: Finish | None = None
@@ -220,16 +223,16 @@ class StreamReader:
     # --- the message ---
 
     def _read_message_start(self, node: Object, path: Path) -> None:
-        if self._started:
-            self._fail_stream("a second message begins inside the first")
-            return
         message = get_object(node, "message", path) or {}
+        if self._started:
+            self._read_second_start(message, node, path)
+            return
         here = (path, "message")
         usage = get_object(message, "usage", here)
         self._usage = dict(usage or {})
         origin = self._reading.read_origin(message, here, MESSAGE_KEYS)
         id, model = message.get("id"), message.get("model")
-        self._started = True
+        self._started, self._id = True, id
         self._events.append(
             ev.ResponseStart(
                 id if isinstance(id, str) else "",
@@ -240,6 +243,19 @@ class StreamReader:
                 self._frame,
             )
         )
+
+    def _read_second_start(self, message: Object, node: Object, path: Path) -> None:
+        """Bifrost and LiteLLM send the start of a message twice. SDKs take the second one for an error."""
+        if not message.get("id") or message["id"] != self._id:
+            self._fail_stream("a second message begins inside the first")
+            return
+        usage = get_object(message, "usage", (path, "message")) or {}
+        self._usage |= {key: value for key, value in usage.items() if value is not None}
+        self._reading.unknown_fields.append(
+            odd_shape(path, "message", "a second start of the same message was left out")
+        )
+        frame = replace(self._frame, silent=True)
+        self._events.append(ev.OpaqueEvent("message_start", Origin(NAME, path, node), True, frame))
 
     def _start_response(self) -> None:
         """Start an answer without a message_start."""
@@ -293,8 +309,8 @@ class StreamReader:
 
     def _read_block_start(self, node: Object, path: Path) -> None:
         self._start_response()
-        number = node.get("index", self._block_count)
-        if not isinstance(number, int) or number in self._blocks:
+        number = get_int(node, "index", path) if "index" in node else self._block_count
+        if number is None or number in self._blocks:
             self._fail_stream(f"block {_number_text(number)} starts twice or has no number")
             return
         at = (path, "content_block")
@@ -315,17 +331,17 @@ class StreamReader:
             part = replace(part, origin=replace(part.origin, intact=False))
         self._events.append(ev.PartStart(block.index, part, 0, self._frame))
 
-    def _find_block(self, node: Object) -> _OpenBlock | None:
-        number = node.get("index")
+    def _find_block(self, node: Object, path: Path) -> _OpenBlock | None:
+        number = get_int(node, "index", path)
         if number is None and len(self._blocks) == 1:
             number = next(iter(self._blocks))
-        block = self._blocks.get(number) if isinstance(number, int) else None
+        block = self._blocks.get(number) if number is not None else None
         if block is None:
             self._fail_stream(f"block {_number_text(number)} is not open")
         return block
 
     def _read_block_delta(self, node: Object, path: Path) -> None:
-        block = self._find_block(node)
+        block = self._find_block(node, path)
         if block is None:
             return
         at = (path, "delta")
@@ -357,7 +373,7 @@ class StreamReader:
                 self._events.append(ev.TextDelta(block.index, text, self._frame))
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
-        block = self._find_block(node)
+        block = self._find_block(node, path)
         if block is None:
             return
         self._end_block(block)

@@ -80,6 +80,8 @@ class _OpenCandidate(Struct):
     open_call: OpenCall | None = None
     finish: Finish | None = None
     grounding: tuple[Object, Path] | None = None
+    signature: Text | None = None
+    """An empty text with a signature, which waits for the end of the open text: citations may come with it."""
     text_index: int = -1
     """The part that is the last text."""
 
@@ -254,7 +256,10 @@ class StreamReader:
             self._read_logprobs(candidate, node, path, before)
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
-            candidate.grounding = ((candidate.grounding[0] if candidate.grounding else {}) | metadata, path)
+            candidate.grounding = (
+                _join_metadata(candidate.grounding[0] if candidate.grounding else {}, metadata),
+                path,
+            )
         finish = read_finish(node, path)
         if finish is not None:
             candidate.finish = finish
@@ -319,7 +324,7 @@ class StreamReader:
         if not text:
             return
         channel = candidate.open_text
-        if channel is None or channel.is_thought is not thought:
+        if channel is None or channel.is_thought is not thought or candidate.signature:
             channel = self._start_text(candidate, thought, node, path)
         self._open_text = channel
         channel.pieces.append(text)
@@ -340,11 +345,18 @@ class StreamReader:
         if candidate.open_text is not None:
             self._events.append(ev.PartEnd(candidate.open_text.index, frame=self._frame))
             candidate.open_text = self._open_text = None
+        if candidate.signature is not None:
+            signed, candidate.signature = candidate.signature, None
+            self._add_whole_part(candidate, signed)
 
     def _add_whole_part(self, candidate: _OpenCandidate, part: Part) -> None:
         """A part that came in one piece: a call, media, a signed text, or what a provider tool did."""
-        if isinstance(part, Text) and not part.text and part.seal is None:
-            return
+        if isinstance(part, Text) and not part.text:
+            if part.seal is None:
+                return
+            if candidate.open_text is not None and not candidate.open_text.is_thought and candidate.signature is None:
+                candidate.signature = part
+                return
         self._end_text(candidate)
         index, self._part_count = self._part_count, self._part_count + 1
         start, deltas = part, list[ev.Event]()
@@ -429,6 +441,15 @@ class StreamReader:
         else:
             path = (_EVENT_PATH, self._frame_count)
             self._fail_stream(read_error(bare, 0, {}, path), ev.SourceFrame(NAME, None, bare))
+
+
+def _join_metadata(known: Object, more: Object) -> Object:
+    """The metadata of all chunks: what a later one has replaces what an earlier one had, key by key."""
+    out = dict(known)
+    for key, value in more.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = out[key] | {name: one for name, one in value.items() if is_nonempty(one)} if both else value
+    return out
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:

@@ -29,6 +29,7 @@ CONSTRAINTS = Constraints(
     merged_roles=frozenset({"assistant"}),
     system_placement="turns",
     result_error_style="text",
+    has_refusal_parts=True,
     json_mode_needs_word=True,
     convert_tool_schema=convert_to_openai_parameters,
     convert_strict_schema=convert_to_openai_strict,

@@ -31,7 +31,7 @@ from toolwire.core.json_values import (
     get_timestamp,
 )
 from toolwire.core.logprobs import identify_field
-from toolwire.core.provenance import ReadContext
+from toolwire.core.provenance import ReadContext, odd_shape
 from toolwire.protocols.openai_chat.content import (
     has_incomplete_arguments,
     read_citations,
@@ -141,7 +141,7 @@ class StreamReader:
         before = len(out)
         short = data.strip() if len(data) < _MIN_CHUNK_LENGTH else None
         if short == DONE:
-            self._frame = _DONE_FRAME
+            self._frame, self.is_frame_changed = _DONE_FRAME, False
             self._end_response()
             return
         if short == b"":
@@ -256,6 +256,8 @@ class StreamReader:
         if sequence is not None and not (raw and isinstance(sequence, str)):
             self._unknown_fields.add_once("choice", UnknownField(path, "stop_reason"))
         if raw:
+            if choice.calls:
+                self._start_named_calls(choice)
             finish = read_finish(str(raw), bool(choice.calls), sequence, (path, "finish_reason"))
             self._finish_failure = self._finish_failure or finish_failure(finish)
             # A second finish reason counts only if the first was "stop".
@@ -315,7 +317,9 @@ class StreamReader:
         if choice.channel == channel and choice.channel_key == key and part is None:
             return
         self._end_open_part(choice)
-        self._end_complete_calls(choice)
+        if choice.calls:
+            self._start_named_calls(choice)
+            self._end_complete_calls(choice)
         choice.channel, choice.channel_key = channel, key
         choice.open_part = self._start_part(choice, part or _EMPTY_PARTS[channel])
         choice.part_offset = choice.text_length
@@ -400,18 +404,16 @@ class StreamReader:
         kind, key = ("custom", "input") if custom else ("function", "arguments")
         inner = get_object(delta, kind, path) or {}
         id, name = get_text(delta, "id", path) or "", get_text(inner, "name", (path, kind)) or ""
+        given = inner.get(key)
+        added = read_arguments(given)
         open_call = choice.find_call(index, id, name)
         if open_call is None:
-            open_call = choice.add_call(OpenCall(id, name, kind, len(choice.calls)), index)
+            open_call = self._add_call(choice, OpenCall(id, name, kind, len(choice.calls)), index)
         elif id or name:
-            open_call.drop_repeated_names(delta, inner)
-            open_call.id, open_call.name = open_call.id or id, open_call.name or name
-            self.is_frame_changed = True
+            self._add_names(open_call, delta, inner, name, bool(added), path)
         if index != _LEGACY_CALL_KEY and delta.get("index") is not open_call.call_index:
             delta["index"] = open_call.call_index
             self.is_frame_changed = True
-        given = inner.get(key)
-        added = read_arguments(given)
         if open_call.is_closed:
             if added.strip() and not open_call.text.startswith(added):
                 what = f"more arguments for the call of `{open_call.name}`, whose arguments are complete"
@@ -425,11 +427,30 @@ class StreamReader:
         if open_call.part_index >= 0:
             if text:
                 self._events.append(ev.ArgumentsDelta(open_call.part_index, text, self._frame))
-        elif open_call.name:
+        elif open_call.name and not open_call.is_unbegun:
             self._start_call(choice, open_call)
-        started = open_call.part_index >= 0
-        if "extra_content" in delta and started and (seal := read_seal(delta, path, ReadContext(NAME))) is not None:
-            self._events.append(ev.SealDelta(open_call.part_index, seal, self._frame))
+        if "extra_content" in delta and (seal := read_seal(delta, path, ReadContext(NAME))) is not None:
+            open_call.seal = seal
+            self._add_seal(open_call)
+
+    def _add_seal(self, call: OpenCall) -> None:
+        if call.seal is not None and call.part_index >= 0:
+            self._events.append(ev.SealDelta(call.part_index, call.seal, self._frame))
+            call.seal = None
+
+    def _add_call(self, choice: OpenChoice, call: OpenCall, index: int | str | None) -> OpenCall:
+        self._start_named_calls(choice)
+        if call.name:
+            self._end_complete_calls(choice)
+        return choice.add_call(call, index)
+
+    def _add_names(
+        self, call: OpenCall, delta: Object, inner: Object, name: str, has_arguments: bool, path: Path
+    ) -> None:
+        if call.add_names(delta, inner, name, has_arguments, path):
+            odd = odd_shape(path, call.kind, "a name that came in pieces was joined")
+            self._unknown_fields.add_once("call", odd, "name in pieces")
+        self.is_frame_changed = True
 
     def _start_call(self, choice: OpenChoice, call: OpenCall) -> None:
         """Start a call once its name is known; calls before it that are complete end here."""
@@ -439,6 +460,12 @@ class StreamReader:
         choice.changed_calls[call.call_index] = call
         if call.text:
             self._events.append(ev.ArgumentsDelta(call.part_index, call.text, self._frame))
+        self._add_seal(call)
+
+    def _start_named_calls(self, choice: OpenChoice) -> None:
+        """Start the last call, if it waits for more of its name: something else has begun."""
+        if choice.calls and choice.calls[-1].part_index < 0 and choice.calls[-1].name:
+            self._start_call(choice, choice.calls[-1])
 
     def _end_complete_calls(self, choice: OpenChoice) -> None:
         """Only calls that have changed since the last time can have become complete: a provider may open thousands."""
@@ -459,6 +486,7 @@ class StreamReader:
             return
         for index in sorted(self._choices):
             choice = self._choices[index]
+            self._start_named_calls(choice)
             for open_call in choice.calls:
                 if open_call.part_index < 0:
                     self._fail_stream(_invalid_stream(f"never named the call {open_call.id!r}"))
@@ -493,6 +521,7 @@ class StreamReader:
             delta = {"tool_calls": [{"index": call.call_index, "function": {"arguments": text}}]}
             late["choices"] = [{"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}]
             frame = self._frame if already_sent else ev.SourceFrame(NAME, None, late)
+            self.is_frame_changed = self.is_frame_changed or not already_sent
             self._events.append(ev.ArgumentsDelta(call.part_index, text, frame))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from toolwire.core.ir import Finish, UnknownField
+from toolwire.core.ir import Finish, Seal, UnknownField
 from toolwire.core.json_values import Json, Malformed, Object, Path, is_object_text
 from toolwire.core.provenance import is_nonempty
 from toolwire.protocols.openai_chat.names import CALL_KEYS, CHUNK_CHOICE_KEYS, CHUNK_KEYS, DELTA_KEYS
@@ -50,6 +50,8 @@ class OpenCall(Struct, eq=False):
     sends_whole_text: bool = False
     """Does every delta hold all arguments so far?"""
     is_closed: bool = False
+    seal: Seal | None = None
+    """A seal that came before its part was started."""
     _pieces: list[str] = []
 
     @property
@@ -63,12 +65,23 @@ class OpenCall(Struct, eq=False):
         self._pieces.append(text)
         self.length += len(text)
 
-    def drop_repeated_names(self, delta: Object, inner: Object) -> None:
-        """A later delta must not name the call again: clients would append it."""
+    def add_names(self, delta: Object, inner: Object, name: str, has_arguments: bool, path: Path) -> bool:
+        """Take the id and the name of a later delta, which must not repeat them: clients would append them. Was this
+        one more piece of the name? Some servers send a name in pieces, before the arguments."""
         if self.id and delta.get("id"):
             del delta["id"]
-        if self.name and inner.get("name"):
+        self.id = self.id or delta.get("id") or ""
+        if not self.name or not name:
+            self.name = self.name or name
+            return False
+        if name == self.name:
             del inner["name"]
+            return False
+        if self.part_index >= 0 or self.length or has_arguments:
+            raise Malformed(path, f"the call of `{self.name}` is called `{name}` later, beside or after its arguments")
+        is_longer = name.startswith(self.name)
+        self.name, inner["name"] = (name, name[len(self.name) :]) if is_longer else (self.name + name, name)
+        return True
 
     def read_arguments_delta(self, inner: Object, key: str, added: str) -> str:
         """What a delta adds to the arguments. Its frame (`inner[key]`) is changed to the same."""
@@ -141,6 +154,11 @@ class OpenCall(Struct, eq=False):
         self.add_delta(pending)
         return pending
 
+    @property
+    def is_unbegun(self) -> bool:
+        """Have no arguments come? Then more of its name may come."""
+        return not self.length and self.held_back is None
+
     def is_complete(self) -> bool:
         """Are the arguments a complete JSON object? Then no more can follow."""
         if self.kind == "custom" or self.held_back is not None:
@@ -185,6 +203,8 @@ class OpenChoice(Struct, eq=False):
             return next((call for call in self.calls if call.id == id), None)
         if name:
             call = self.calls[-1] if len(self.calls) == 1 else None
+            if self.calls and self.calls[-1].is_unbegun and self.calls[-1].name != name:
+                raise Malformed(None, "a name without index and id may be a new call, or the rest of a name")
             return call if call is not None and call.name == name and not call.is_complete() else None
         if len(self.calls) == 1:
             return self.calls[0]

@@ -34,6 +34,7 @@ CODEC = Codec(
         system_placement="both",
         result_media_kinds=frozenset({"image", "file"}),
         result_error_style="text",
+        has_refusal_parts=True,
         json_mode_needs_word=True,
         convert_tool_schema=convert_to_openai_parameters,
         convert_strict_schema=convert_to_openai_strict,

@@ -29,7 +29,7 @@ from toolwire.core.json_values import (
     get_timestamp,
 )
 from toolwire.core.logprobs import identify_field
-from toolwire.core.provenance import ReadContext
+from toolwire.core.provenance import ReadContext, odd_shape
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
@@ -88,6 +88,8 @@ class _StreamItem(Struct, eq=False):
     section_start: int = 0
     """How many pieces belong to earlier sections."""
     is_done: bool = False
+    content_positions: dict[int, int] = {}
+    """The positions of its content parts, by their `content_index`."""
 
 
 class StreamReader:
@@ -107,7 +109,9 @@ class StreamReader:
         self._has_calls = False
         """Has the model made a call that the client must run?"""
         self._items: dict[int, _StreamItem] = {}
-        """All items of the answer, by `output_index`."""
+        """All items of the answer, by their position, which is their `output_index` if each has its own."""
+        self._shared_places: dict[int, list[int]] = {}
+        """The positions of items that share an `output_index`, by that."""
         self._index_by_id: dict[str, int] = {}
         self._next_part_index = 0
         self._unknown_fields: dict[str, UnknownField] = {}
@@ -142,7 +146,7 @@ class StreamReader:
             before = len(self._events)
             try:
                 node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
-                self._frame = ev.SourceFrame(NAME, raw.event, node)
+                self._frame, self.is_frame_changed = ev.SourceFrame(NAME, raw.event, node), False
                 self._read_frame(node, path)
             except Malformed as error:
                 # The failure replaces the events of the part of the frame that could be read.
@@ -257,13 +261,15 @@ class StreamReader:
             self._index_by_id.setdefault(id, index)
         return item
 
-    def _find_or_add_item(self, node: Object, path: Path, kind: str) -> _StreamItem:
+    def _find_or_add_item(self, node: Object, path: Path, kind: str, id: str = "") -> _StreamItem:
         """The item of an event. An item without `output_item.added` is added, if the event has its index."""
         index = get_int(node, "output_index", path)
         if index is None:
-            index = self._index_by_id.get(get_text(node, "item_id", path) or "")
+            index = self._index_by_id.get(id or get_text(node, "item_id", path) or "")
             if index is None:
                 raise Malformed(path, f"`{node.get('type')}` names no item by output_index or by a known item_id")
+        elif index in self._shared_places:
+            index = self._find_shared_item(index, node, path, kind, id or get_text(node, "item_id", path) or "")
         item = self._items.get(index)
         if item is None:
             return self._add_item(index, {"type": kind, "id": node.get("item_id")})
@@ -273,22 +279,59 @@ class StreamReader:
             item.type = kind
         return item
 
+    def _find_shared_item(self, index: int, node: Object, path: Path, kind: str, id: str) -> int:
+        """The position of an item that shares its `output_index`: the one with this id, or the only one of this type
+        that is open."""
+        places = self._shared_places[index]
+        found = [place for place in places if self._index_by_id.get(id) == place]
+        found = found or [p for p in places if not self._items[p].is_done and self._items[p].type in (kind, "")]
+        if len(found) != 1:
+            raise Malformed(path, f"`{node.get('type')}` may mean several items, which share output_index {index}")
+        self._renumber(node, "output_index", found[0])
+        return found[0]
+
+    def _renumber(self, node: Object, key: str, position: int) -> None:
+        """Clients add up items and their parts by these numbers: the frame gets one that is right."""
+        if node.get(key) != position:
+            node[key] = self._frame.json[key] = position
+            self.is_frame_changed = True
+
+    def _content_position(self, item: _StreamItem, node: Object, path: Path) -> int:
+        """The position of the content part of an event. Some servers do not begin at 0, or leave numbers out."""
+        given, known = get_int(node, "content_index", path) or 0, item.content_positions
+        position = known.get(given)
+        if position is None:
+            position = known[given] = len(known)
+            if given != position:
+                what = f"the parts of an item begin at {position}, not at {given}"
+                self._unknown_fields.setdefault("odd content_index", odd_shape(path, "content_index", what))
+        if given != position:
+            self._renumber(node, "content_index", position)
+        return position
+
     def _read_item_added(self, node: Object, path: Path) -> None:
         given = expect_object(node.get("item"), (path, "item"))
         index = get_int(node, "output_index", path)
         if index is None:
             index = max(self._items, default=-1) + 1
-        if index in self._items:
-            if self._items[index].node.get("id") != given.get("id"):
-                raise Malformed(path, f"two items are added at output_index {index}")
+        places = self._shared_places.get(index) or ([index] if index in self._items else [])
+        if any(_is_same_item(self._items[place], given) for place in places):
             return
-        item = self._add_item(index, given)
+        position = index
+        if index in self._items:
+            position = max(self._items) + 1
+            self._shared_places[index] = [*places, position]
+            what = f"the second item at output_index {index} was read as one of its own"
+            self._unknown_fields.setdefault("odd output_index", odd_shape(path, "output_index", what))
+            self._renumber(node, "output_index", position)
+        item = self._add_item(position, given)
         if item.type in names.SHAPE_BY_CALL_TYPE and item.type in _STREAMED_ITEM_TYPES and given.get("name"):
             self._start_call(item, given, (path, "item"))
 
     def _read_item_done(self, node: Object, path: Path) -> None:
         given = expect_object(node.get("item"), (path, "item"))
-        item = self._find_or_add_item(node, path, str(given.get("type") or "message"))
+        kind, id = str(given.get("type") or "message"), given.get("id")
+        item = self._find_or_add_item(node, path, kind, id if isinstance(id, str) else "")
         if not item.is_done:
             self._finish_item(item, given, (path, "item"))
 
@@ -372,15 +415,18 @@ class StreamReader:
     def _read_content_part(self, node: Object, path: Path) -> None:
         part = get_object(node, "part", path) or {}
         if part.get("type") in OUTPUT_PART_TYPES:
-            item, at = self._find_or_add_item(node, path, "message"), get_int(node, "content_index", path) or 0
+            item = self._find_or_add_item(node, path, "message")
+            at = self._content_position(item, node, path)
             if node["type"] == "response.content_part.added":
                 self._open_text_part(item, at, part["type"], path)
             else:
                 self._finish_text(item, at, part, (path, "part"))
+        elif (other := self._items.get(get_int(node, "output_index", path) or 0)) and other.type == "message":
+            self._content_position(other, node, path)  # a part of an unknown type has a number, too
 
     def _read_text_delta(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
-        at = get_int(node, "content_index", path) or 0
+        at = self._content_position(item, node, path)
         part = item.parts.get(at)
         if part is None:
             kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
@@ -415,7 +461,7 @@ class StreamReader:
     def _read_text_done(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
         kind, key = ("refusal", "refusal") if node["type"] == "response.refusal.done" else ("output_text", "text")
-        part = self._open_text_part(item, get_int(node, "content_index", path) or 0, kind, path)
+        part = self._open_text_part(item, self._content_position(item, node, path), kind, path)
         text = _remaining_text(part.pieces, get_text(node, key, path))
         if node.get("logprobs"):
             self._add_logprobs(part, text, node, path, True)
@@ -424,7 +470,7 @@ class StreamReader:
 
     def _read_annotation(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
-        part = item.parts.get(get_int(node, "content_index", path) or 0)
+        part = item.parts.get(self._content_position(item, node, path))
         annotation = get_object(node, "annotation", path)
         if part is None or not part.is_open or annotation is None:
             return
@@ -453,9 +499,10 @@ class StreamReader:
 
     def _finish_message(self, item: _StreamItem, node: Object, path: Path) -> None:
         read_item_origin(self._reading, node, path, names.RESPONSE_MESSAGE_KEYS, "id")
-        for at, value in enumerate(get_list(node, "content", path) or []):
-            where = ((path, "content"), at)
-            content = expect_object(value, where)
+        contents = get_list(node, "content", path) or []
+        for number, value in enumerate(contents):
+            where = ((path, "content"), number)
+            content, at = expect_object(value, where), _finished_position(item, number, len(contents), where)
             if content.get("type") in OUTPUT_PART_TYPES:
                 self._finish_text(item, at, content, where)
             elif at not in item.parts:
@@ -527,6 +574,25 @@ class StreamReader:
             item.held_back.append(_remaining_text(item.held_back, text))
         else:
             self._add_delta(part, _remaining_text(part.pieces, text), ev.ArgumentsDelta)
+
+
+def _is_same_item(item: _StreamItem, node: Object) -> bool:
+    """Is this the item that was added before, at the same `output_index`?"""
+    for key in ("id", "call_id"):
+        if node.get(key) and item.node.get(key):
+            same: bool = node[key] == item.node[key]
+            return same
+    return not item.is_done and item.type in ("", node.get("type"))
+
+
+def _finished_position(item: _StreamItem, number: int, count: int, path: Path) -> int:
+    """The position of a part of a finished message, among those of which deltas have come."""
+    known = item.content_positions
+    if len(known) == count or all(given == position for given, position in known.items()):
+        return number
+    if max(known) >= count:
+        raise Malformed(path, "the finished message has other parts than its deltas")
+    return known.setdefault(number, len(known))
 
 
 def _loosen(origin: Origin | None) -> Origin | None:

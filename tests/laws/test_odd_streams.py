@@ -1,0 +1,277 @@
+"""Streams that servers write in another way than their protocol has: read as they are meant, reported, and mended for
+clients of the same protocol. Where it would be a guess, they fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from toolwire.core.events import Event, Fold, ResponseEnd, ResponseFailed
+from toolwire.core.ir import Call, Refusal, Text
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+
+PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+
+
+def _named(*events: dict[str, Any]) -> bytes:
+    return b"".join(b"event: %b\ndata: %b\n\n" % (one["type"].encode(), json.dumps(one).encode()) for one in events)
+
+
+def _chat(*deltas: dict[str, Any]) -> bytes:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    chunks = [head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    return b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in chunks) + b"data: [DONE]\n\n"
+
+
+def _piece(index: int | None = 0, id: str = "", name: str = "", arguments: str | None = None) -> dict[str, Any]:
+    function = {"name": name} if name else {}
+    function |= {} if arguments is None else {"arguments": arguments}
+    call: dict[str, Any] = {"function": function} | ({"id": id, "type": "function"} if id else {})
+    return {"tool_calls": [call | ({} if index is None else {"index": index})]}
+
+
+MESSAGE: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+START = {"type": "message_start", "message": MESSAGE | {"usage": {"input_tokens": 3, "output_tokens": 1}}}
+AGAIN = {"type": "message_start", "message": MESSAGE | {"usage": {"input_tokens": 7, "output_tokens": 1}}}
+BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+WORD = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}
+STOP = {"type": "content_block_stop", "index": 0}
+END = (
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+    {"type": "message_stop"},
+)
+
+
+def _responses(*events: dict[str, Any]) -> bytes:
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+    done = {"type": "response.completed", "response": response | {"status": "completed"}}
+    created = {"type": "response.created", "response": response | {"status": "in_progress"}}
+    return _named(*({"sequence_number": n, **one} for n, one in enumerate((created, *events, done))))
+
+
+def _call_item(number: int, arguments: str = "") -> dict[str, Any]:
+    ids = {"id": f"fc_{number}", "call_id": f"call_{number}"}
+    return {"type": "function_call", **ids, "name": f"f{number}", "arguments": arguments, "status": "completed"}
+
+
+def _added(item: dict[str, Any], index: int = 0) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def _done(item: dict[str, Any], index: int = 0) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _arguments(text: str, number: int | None = None, index: int = 0) -> dict[str, Any]:
+    id = {} if number is None else {"item_id": f"fc_{number}"}
+    return {"type": "response.function_call_arguments.delta", **id, "output_index": index, "delta": text}
+
+
+def _said(at: int, text: str = "Hi") -> tuple[dict[str, Any], ...]:
+    """A message whose only part has this `content_index`."""
+    part = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+    where = {"item_id": "msg_1", "output_index": 0, "content_index": at}
+    return (
+        _added(item | {"content": []}),
+        {"type": "response.content_part.added", **where, "part": part | {"text": ""}},
+        {"type": "response.output_text.delta", **where, "delta": text[:1]},
+        {"type": "response.output_text.delta", **where, "delta": text[1:]},
+        {"type": "response.output_text.done", **where, "text": text},
+        {"type": "response.content_part.done", **where, "part": part},
+        _done(item),
+    )
+
+
+ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
+    "a second start": ("anthropic", _named(START, AGAIN, BLOCK, WORD, STOP, *END), [("", "Hi")]),
+    "a second start in a block": ("anthropic", _named(START, BLOCK, AGAIN, WORD, STOP, *END), [("", "Hi")]),
+    "items that share an index, interleaved": (
+        "openai-responses",
+        _responses(
+            _added(_call_item(1)),
+            _added(_call_item(2)),
+            _arguments('{"a":', 1),
+            _arguments("{}", 2),
+            _arguments("1}", 1),
+            _done(_call_item(1, '{"a":1}')),
+            _done(_call_item(2, "{}")),
+        ),
+        [("f1", '{"a":1}'), ("f2", "{}")],
+    ),
+    "items that share an index, in turn": (
+        "openai-responses",
+        _responses(
+            _added(_call_item(1)),
+            _arguments('{"a":1}'),
+            _done(_call_item(1, '{"a":1}')),
+            _added(_call_item(2)),
+            _arguments('{"b":2}'),
+            _done(_call_item(2, '{"b":2}')),
+            *(one | {"output_index": 1} for one in (_added(_call_item(3)), _done(_call_item(3, "{}")))),
+        ),
+        [("f1", '{"a":1}'), ("f2", '{"b":2}'), ("f3", "{}")],
+    ),
+    "parts that begin at 1": ("openai-responses", _responses(*_said(1)), [("", "Hi")]),
+    "parts that begin at 4": ("openai-responses", _responses(*_said(4)), [("", "Hi")]),
+    "a name in pieces": (
+        "openai-chat",
+        _chat(_piece(id="c", name="get_"), _piece(name="wea"), _piece(name="ther"), _piece(arguments='{"a":1}')),
+        [("get_weather", '{"a":1}')],
+    ),
+    "a name that grows": (
+        "openai-chat",
+        _chat(_piece(id="c", name="get_", arguments=""), _piece(name="get_weather"), _piece(arguments="{}")),
+        [("get_weather", "{}")],
+    ),
+    "a name in pieces without arguments": (
+        "openai-chat",
+        _chat(_piece(id="c", name="get_"), _piece(name="time"), _piece(1, id="d", name="f", arguments="{}")),
+        [("get_time", ""), ("f", "{}")],
+    ),
+}
+"""A protocol, a stream, and what it means: the name and the arguments of each call, or "" and a text."""
+
+AMBIGUOUS = {
+    "another start": ("anthropic", _named(START, {**AGAIN, "message": {**MESSAGE, "id": "msg_2"}}, BLOCK, *END)),
+    "starts without ids": ("anthropic", _named(*[{**START, "message": {**MESSAGE, "id": None}}] * 2, BLOCK, *END)),
+    "a delta for one of two items": (
+        "openai-responses",
+        _responses(_added(_call_item(1)), _added(_call_item(2)), _arguments("{}")),
+    ),
+    "another name beside arguments": (
+        "openai-chat",
+        _chat(_piece(id="c", name="get_"), _piece(name="weather", arguments="{}")),
+    ),
+    "another name after arguments": (
+        "openai-chat",
+        _chat(_piece(id="c", name="f", arguments='{"a"'), _piece(name="g"), _piece(arguments=":1}")),
+    ),
+    "a name for no call": ("openai-chat", _chat(_piece(None, id="c", name="get_"), _piece(None, name="weather"))),
+}
+
+
+def _events(protocol: str, data: bytes, size: int = 0) -> list[Event]:
+    reader = find_codec(protocol).make_stream_reader()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+
+
+def _meaning(events: list[Event]) -> list[tuple[str, str]]:
+    assert isinstance(events[-1], ResponseEnd), events[-1]
+    fold = Fold()
+    for event in events:
+        fold.add_event(event)
+    parts = fold.response.choices[0].parts
+    calls = [(part.name, part.arguments) for part in parts if isinstance(part, Call)]
+    return calls + [("", part.text) for part in parts if isinstance(part, Text)]
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("size", [0, 1, 7, 64])
+def test_an_odd_stream_is_read_as_it_is_meant_however_it_is_cut(name: str, size: int) -> None:
+    protocol, data, meaning = ODD[name]
+    events = _events(protocol, data, size)
+    assert _meaning(events) == meaning
+    assert events == _events(protocol, data)
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_stream_reaches_every_client_and_is_reported(name: str, target: str) -> None:
+    protocol, data, meaning = ODD[name]
+    stream = Exchange(find_codec(target), find_codec(protocol), Options()).start_stream()
+    out = stream.feed(data) + stream.close()
+    assert "shape-repaired" in [loss.code for loss in stream.losses]
+    expected = [(name, arguments or "{}") for name, arguments in meaning]
+    assert [(name, text or "{}") for name, text in _meaning(_events(target, out))] == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 50])
+@pytest.mark.parametrize("name", ODD)
+def test_a_passing_stream_is_mended_for_clients_of_the_protocol(name: str, size: int) -> None:
+    protocol, data, meaning = ODD[name]
+    stream = PassthroughStream(find_codec(protocol))
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    out = b"".join(map(stream.feed, pieces)) + stream.close()
+    assert stream.ledger is not None
+    assert [loss.code for loss in stream.ledger.losses] == ["shape-repaired"]
+    events = _events(protocol, out)
+    assert _meaning(events) == meaning
+    assert isinstance(events[-1], ResponseEnd)
+    # SDKs of Chat join the pieces of a name by themselves; all else must be as the protocol has it.
+    assert protocol == "openai-chat" or not [field for field in events[-1].unknown_fields if field.what]
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_what_would_be_a_guess_is_a_failure(name: str) -> None:
+    protocol, data = AMBIGUOUS[name]
+    for size in (0, 1):
+        last = _events(protocol, data, size)[-1]
+        assert isinstance(last, ResponseFailed)
+        assert last.failure.status == 502
+    stream = PassthroughStream(find_codec(protocol))
+    stream.feed(data)
+    assert stream.failure is not None
+
+
+DETAILS = {"type": "refusal", "category": "cyber", "explanation": "This may help attackers."}
+
+
+@pytest.mark.parametrize("text", ["", "Well"])
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_the_explanation_of_a_refusal_reaches_clients_of_openai(target: str, text: str) -> None:
+    codecs = find_codec(target), find_codec("anthropic")
+    content = [{"type": "text", "text": text}] if text else []
+    ended = {"stop_reason": "refusal", "stop_sequence": None, "stop_details": DETAILS}
+    whole = Exchange(*codecs, Options()).translate_response(
+        MESSAGE | {"usage": {"input_tokens": 3, "output_tokens": 1}} | ended | {"content": content}
+    )
+    word = {**WORD, "delta": {"type": "text_delta", "text": text}}
+    data = _named(START, *((BLOCK, word, STOP) if text else ()), {**END[0], "delta": ended}, END[1])
+    stream = Exchange(*codecs, Options()).start_stream()
+    out = stream.feed(data) + stream.close()
+    expected = [("", text)] * bool(text) + [("refusal", "cyber: This may help attackers.")]
+    fold = Fold()
+    for event in _events(target, out):
+        fold.add_event(event)
+    for response in (fold.response, codecs[0].read_response(whole.json())):
+        parts = response.choices[0].parts
+        assert [("refusal" if isinstance(part, Refusal) else "", part.text) for part in parts] == expected  # type: ignore[union-attr]
+    assert "no-counterpart" not in [loss.code for loss in (*stream.losses, *whole.losses)]
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])
+@pytest.mark.parametrize("has_metadata_first", [False, True])
+def test_citations_that_come_with_the_signature_of_a_text_are_kept(target: str, has_metadata_first: bool) -> None:
+    """Gemini 3 ends a text with an empty one that has its signature, and the grounding comes with that."""
+    found = {
+        "webSearchQueries": ["who won"],
+        "groundingChunks": [{"web": {"uri": "https://a.example", "title": "a.example"}}],
+        "groundingSupports": [{"segment": {"endIndex": 9, "text": "Spain won"}, "groundingChunkIndices": [0]}],
+    }
+    last = {"parts": [{"text": "", "thoughtSignature": "c2ln"}], "role": "model"}
+    candidates: list[dict[str, Any]] = [
+        {"content": {"parts": [{"text": "Spain "}], "role": "model"}},
+        {"content": {"parts": [{"text": "won it."}], "role": "model"}},
+        {"content": last, "finishReason": "STOP", "groundingMetadata": {"searchEntryPoint": {"renderedContent": "x"}}},
+    ]
+    candidates[1 if has_metadata_first else 2].setdefault("groundingMetadata", {}).update(found)
+    data = b"".join(
+        b"data: %b\n\n" % json.dumps({"candidates": [one], "responseId": "r"}).encode() for one in candidates
+    )
+    stream = Exchange(find_codec(target), find_codec("gemini"), Options()).start_stream()
+    out = stream.feed(data) + stream.close()
+    fold = Fold()
+    for event in _events(target, out):
+        fold.add_event(event)
+    texts = [part for part in fold.response.choices[0].parts if isinstance(part, Text) and part.text]
+    assert [(text.text, [(one.url, one.title) for one in text.citations]) for text in texts] == [
+        ("Spain won it.", [("https://a.example", "a.example")])
+    ]
