@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from toolwire.gateway.http.server import ClientConnection
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 """The ASGI standard leaves the values untyped."""
 
 

@@ -34,7 +34,7 @@ def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
     return f'curl -N "$URL{path}" {headers} -d {body}'
 
 
-def write_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
+def write_case(record: ExchangeRecord, clean: Callable[[str], str], source: str = "recorded by the console") -> bytes:
     """The exchange as the file of a case: what the client sent, what each provider was sent and answered, and what the
     client got. b"" if it was not captured."""
     capture = record.traffic.capture
@@ -50,7 +50,7 @@ def write_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
     case: Object = {
         "id": CASE_ID,
         "title": f"{record.client.protocol} to {record.upstream.protocol}, as recorded",
-        "source": ["recorded by the console"],
+        "source": [source],
         "client": client,
         "provider": {
             "protocol": capture.upstream_calls[-1].protocol,

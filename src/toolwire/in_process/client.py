@@ -1,0 +1,233 @@
+"""HTTP clients and transports for SDKs: each request is answered by any provider, in the SDK's own protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from toolwire.core.losses import Loss
+from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.settings.problems import report_problems
+from toolwire.in_process.engine import ExchangeReport, LossCallback, ProgramAnswer, ProgramGateway, ProgramRequest
+from toolwire.in_process.library import HttpLibrary, LibraryName, load_library
+from toolwire.in_process.recordings import Recorder, open_recordings
+from toolwire.in_process.sender import LibrarySender
+from toolwire.in_process.settings import ConfigSource, read_program_config
+
+if TYPE_CHECKING:
+    import httpx2
+
+SENDER_OPTIONS = frozenset({"verify", "cert", "trust_env", "http1", "http2", "proxy", "limits", "mounts", "transport"})
+"""Options of a client of the library that are about its connections: those to providers have them."""
+DEFAULT_TIMEOUT = {"timeout": 600.0, "connect": 5.0}
+"""That of the SDKs. The library's own five seconds are too short for a model."""
+REPORT_EXTENSION = "toolwire"
+"""The key of an `ExchangeReport` in the extensions of a response."""
+_T = TypeVar("_T")
+_log = logging.getLogger("toolwire")
+
+
+class ClientSettings(Struct, frozen=True):
+    """What a program says when it makes a client."""
+
+    config: ConfigSource
+    library: HttpLibrary
+    on_losses: LossCallback | None
+    record: Path | None
+    replay: Path | None
+    options: Mapping[str, object]
+    """Of a client of the library."""
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        own = {name: value for name, value in self.options.items() if name not in SENDER_OPTIONS}
+        return {"timeout": self.library.timeout(**DEFAULT_TIMEOUT), **own}
+
+    @property
+    def sender_options(self) -> dict[str, object]:
+        return {name: value for name, value in self.options.items() if name in SENDER_OPTIONS}
+
+
+def read_settings(
+    config: ConfigSource,
+    library: LibraryName,
+    on_losses: LossCallback | None,
+    record: str | PathLike[str] | None,
+    replay: str | PathLike[str] | None,
+    options: Mapping[str, object],
+) -> ClientSettings:
+    record, replay = (Path(folder) if folder is not None else None for folder in (record, replay))
+    return ClientSettings(config, load_library(library), on_losses, record, replay, options)
+
+
+class GatewayMaker:
+    """Makes the gateways of a client, one for each event loop that it is used in."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        replay, record = settings.replay, settings.record
+        recordings = open_recordings(replay) if replay is not None else None
+        self._config = recordings.config if recordings else read_program_config(settings.config, os.environ)
+        for line in report_problems(self._config.warnings, str(self._config.file or "")):
+            _log.warning("%s", line)
+        send = partial(LibrarySender, settings.library, settings.sender_options)
+        self._make_sender: Callable[[], RequestSender] = recordings.make_sender if recordings else send
+        self._keep_exchange = Recorder(record, self._config.secrets).keep if record is not None else None
+        self._on_losses = settings.on_losses
+
+    def make(self) -> ProgramGateway:
+        return ProgramGateway(self._config, self._make_sender, self._on_losses, self._keep_exchange)
+
+
+def make_client(settings: ClientSettings) -> httpx2.Client:
+    return settings.library.client(transport=make_transport(settings), **settings.client_options)
+
+
+def make_async_client(settings: ClientSettings) -> httpx2.AsyncClient:
+    return settings.library.async_client(transport=make_async_transport(settings), **settings.client_options)
+
+
+def make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
+    """A transport for sync clients. Its gateway has an event loop in a thread of its own, so that threads share it."""
+    library, loop = settings.library, LoopThread(GatewayMaker(settings).make)
+
+    class Stream(library.stream):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
+        def __init__(self, answer: ProgramAnswer) -> None:
+            self._answer = answer
+
+        def __iter__(self) -> Iterator[bytes]:
+            while data := loop.run(self._answer.read_pieces()):
+                yield data
+            _check_end(self._answer, library)
+
+        def close(self) -> None:
+            loop.run(self._answer.close())
+
+    class Transport(library.transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            answer = loop.run(loop.gateway.send_request(_read_request(request, request.read())))
+            return _make_response(library, answer, Stream(answer))
+
+        def close(self) -> None:
+            loop.close()
+
+    transport: httpx2.BaseTransport = Transport()
+    return transport
+
+
+def make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport:
+    """A transport for async clients, in any number of event loops."""
+    library, maker = settings.library, GatewayMaker(settings)
+    gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, ProgramGateway] = WeakKeyDictionary()
+
+    class Stream(library.async_stream):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
+        def __init__(self, answer: ProgramAnswer) -> None:
+            self._answer = answer
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while data := await self._answer.read_pieces():
+                yield data
+            _check_end(self._answer, library)
+
+        async def aclose(self) -> None:
+            await self._answer.close()
+
+    class AsyncTransport(library.async_transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            loop = asyncio.get_running_loop()
+            if loop not in gateways:
+                gateways[loop] = maker.make()
+            answer = await gateways[loop].send_request(_read_request(request, await request.aread()))
+            return _make_response(library, answer, Stream(answer))
+
+        async def aclose(self) -> None:
+            gateway = gateways.pop(asyncio.get_running_loop(), None)
+            if gateway is not None:
+                await gateway.close()
+
+    transport: httpx2.AsyncBaseTransport = AsyncTransport()
+    return transport
+
+
+def _read_request(request: httpx2.Request, body: bytes) -> ProgramRequest:
+    timeout = request.extensions.get("timeout", {})
+    return ProgramRequest(request.method, request.url.raw_path, request.headers.raw, body, timeout)
+
+
+def _make_response(
+    library: HttpLibrary, answer: ProgramAnswer, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
+) -> httpx2.Response:
+    extensions = {REPORT_EXTENSION: answer.report}
+    return library.response(answer.status, headers=answer.headers, stream=stream, extensions=extensions)
+
+
+def _check_end(answer: ProgramAnswer, library: HttpLibrary) -> None:
+    if not answer.has_ended:
+        raise library.broken_answer("the answer ended before it was complete")
+
+
+def find_losses(response: object) -> tuple[Loss, ...]:
+    """What an exchange lost or changed, by the response of the HTTP library, or by what an SDK has it in: a raw
+    response, a stream, an error. Of a stream, when it was read to its end."""
+    for owner in (response, getattr(response, "http_response", None), getattr(response, "response", None)):
+        report = getattr(owner, "extensions", {}).get(REPORT_EXTENSION)
+        if isinstance(report, ExchangeReport):
+            return report.losses
+    what = "this is not a response of toolwire.http_client, and has none: use `with_raw_response`, or `on_losses`"
+    raise TypeError(what)
+
+
+class LoopThread:
+    """An event loop in a thread of its own, which starts with the first request."""
+
+    def __init__(self, make_gateway: Callable[[], ProgramGateway]) -> None:
+        self._make_gateway = make_gateway
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gateway: ProgramGateway | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def gateway(self) -> ProgramGateway:
+        with self._lock:
+            if self._gateway is None or self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="toolwire", daemon=True)
+                self._thread.start()
+                self._gateway = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+            return self._gateway
+
+    async def _open(self) -> ProgramGateway:
+        return self._make_gateway()
+
+    def run(self, work: Coroutine[object, object, _T]) -> _T:
+        """Wait in this thread for work in the other one. Whoever is interrupted here ends it there."""
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("the client was closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            loop, gateway, thread = self._loop, self._gateway, self._thread
+            self._loop = self._gateway = self._thread = None
+        if loop is None or gateway is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(gateway.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,197 @@
+"""A gateway for one event loop of a program. It gets requests as its ASGI server would give them, and its answers go
+back to the program's HTTP client. The path of a request is that of the gateway: routes, fallbacks, repairs, losses."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from toolwire.core.losses import Loss
+from toolwire.gateway.app import Gateway
+from toolwire.gateway.configuration.config_watch import FixedConfig
+from toolwire.gateway.http.client_request import Message, Scope
+from toolwire.gateway.http.headers import REQUEST_ID_HEADER
+from toolwire.gateway.http.memory import MemoryBudget
+from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.settings.config import Config, Timeouts
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.telemetry import Telemetry
+from toolwire.in_process.sender import CURRENT_CALL, CallState
+
+MAX_UNREAD_PIECES = 64
+"""Pieces of a stream that wait for the program. With more, the provider is not read."""
+_OWN_HEADERS = frozenset({b"host", b"origin", REQUEST_ID_HEADER.encode()})
+LossCallback = Callable[[Sequence[Loss]], None]
+KeepExchange = Callable[[ExchangeRecord], None]
+
+
+class ProgramRequest(Struct, frozen=True):
+    method: str
+    target: bytes
+    """The path and the query."""
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    timeout: Mapping[str, object]
+
+
+class ExchangeReport(Struct, eq=False):
+    """What is known of an exchange when it has ended."""
+
+    losses: tuple[Loss, ...] = ()
+
+
+class ProgramAnswer:
+    """The answer to a request: its head, and its body in pieces as they come."""
+
+    def __init__(self, report: ExchangeReport) -> None:
+        self.report = report
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.task: asyncio.Task[None] | None = None
+        self._pieces: list[bytes] = []
+        self._has_changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.has_ended = False
+        """Was the last piece sent? If the gateway stops before that, the answer is broken."""
+
+    async def receive_message(self, message: Message) -> None:
+        """What the gateway sends."""
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], message["headers"]
+            return
+        if message.get("body"):
+            self._pieces.append(message["body"])
+        self.has_ended = not message.get("more_body", False)
+        self._has_changed.set()
+        if len(self._pieces) >= MAX_UNREAD_PIECES and not self.has_ended:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def wait_for_start(self) -> None:
+        """Wait for the head and the first piece; of a whole answer, until the exchange has ended, so that all of its
+        losses are known."""
+        await self._wait_for_change()
+        if self.has_ended:
+            await self._wait_for_end()
+
+    async def read_pieces(self) -> bytes:
+        """All that has come since the last time; b"" at the end of the answer."""
+        if not self._pieces and not self.has_ended:
+            await self._wait_for_change()
+        data, self._pieces = b"".join(self._pieces), []
+        self._has_changed.clear()
+        self._has_room.set()
+        if not data:
+            await self._wait_for_end()
+        return data
+
+    async def close(self) -> None:
+        """The program reads no more: the provider's call ends, too."""
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+        await self._wait_for_end()
+
+    async def _wait_for_change(self) -> None:
+        if self.task is None or self._has_changed.is_set():
+            return
+        changed = asyncio.ensure_future(self._has_changed.wait())
+        try:
+            await asyncio.wait({changed, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        if self.task.done() and not self.task.cancelled():
+            self.task.result()  # raises what should not have happened in the gateway
+
+    async def _wait_for_end(self) -> None:
+        if self.task is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({self.task})
+
+
+class ProgramGateway:
+    """One for each event loop that the program uses."""
+
+    def __init__(
+        self,
+        config: Config,
+        make_sender: Callable[[], RequestSender],
+        on_losses: LossCallback | None,
+        keep_exchange: KeepExchange | None,
+    ) -> None:
+        self._on_losses, self._keep_exchange = on_losses, keep_exchange
+        self._reports: dict[str, ExchangeReport] = {}
+        captures = keep_exchange is not None
+        telemetry = Telemetry(config.server, _write_nothing, keep_ended=self._note_ended, captures=captures)
+
+        def make(timeouts: Timeouts, budget: MemoryBudget) -> RequestSender:
+            return make_sender()
+
+        self._gateway = Gateway(FixedConfig(config), telemetry, make_sender=make)
+
+    async def send_request(self, request: ProgramRequest) -> ProgramAnswer:
+        """Ask the gateway, and wait for the start of its answer. Raises what the HTTP library has raised, if that is
+        why there is no answer: SDKs know these errors."""
+        request_id = f"req_{secrets.token_hex(12)}"
+        report = self._reports[request_id] = ExchangeReport()
+        answer = ProgramAnswer(report)
+        state = CallState(request.timeout)
+        CURRENT_CALL.set(state)
+        messages = [{"type": "http.request", "body": request.body, "more_body": False}]
+
+        async def receive() -> Message:
+            if messages:
+                return messages.pop()
+            await asyncio.get_running_loop().create_future()  # a program that leaves cancels the task
+            raise AssertionError
+
+        scope = _write_scope(request, request_id)
+        answer.task = asyncio.create_task(self._gateway(scope, receive, answer.receive_message))
+        try:
+            await answer.wait_for_start()
+        except BaseException:
+            await answer.close()
+            raise
+        finally:
+            if answer.task.done():
+                self._reports.pop(request_id, None)
+        if answer.has_ended and answer.status >= 500 and state.error is not None:
+            raise state.error
+        return answer
+
+    def _note_ended(self, records: Sequence[ExchangeRecord]) -> None:
+        for record in records:
+            losses = tuple(loss for ledger in record.answer.ledgers if ledger is not None for loss in ledger.losses)
+            report = self._reports.pop(record.request_id, None)
+            if report is not None:
+                report.losses = losses
+            if self._keep_exchange is not None:
+                self._keep_exchange(record)
+            if losses and self._on_losses is not None:
+                self._on_losses(losses)
+
+    async def close(self) -> None:
+        await self._gateway.close(force=True)
+
+
+def _write_scope(request: ProgramRequest, request_id: str) -> Scope:
+    path, _, query = request.target.partition(b"?")
+    kept = [(name.lower(), value) for name, value in request.headers if name.lower() not in _OWN_HEADERS]
+    own = [(b"host", b"127.0.0.1"), (REQUEST_ID_HEADER.encode(), request_id.encode())]
+    return {
+        "type": "http",
+        "method": request.method,
+        "path": path.decode("latin-1"),
+        "raw_path": path,
+        "query_string": query,
+        "headers": [*own, *kept],
+        "client": ("127.0.0.1", 0),
+    }
+
+
+def _write_nothing(line: str) -> None:
+    """A program has its own log."""

@@ -1,0 +1,47 @@
+"""The HTTP library of a program: httpx2, which the SDKs use, or httpx, which some frameworks still use. Both have the
+same interface; nothing else here depends on which one it is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:  # a program has one of them
+    import httpx2
+
+LibraryName: TypeAlias = Literal["httpx2", "httpx"]
+
+
+class HttpLibrary(Struct, frozen=True):
+    """The classes of one of the two. Those of httpx are typed as their twins in httpx2."""
+
+    client: type[httpx2.Client]
+    async_client: type[httpx2.AsyncClient]
+    transport: type[httpx2.BaseTransport]
+    async_transport: type[httpx2.AsyncBaseTransport]
+    stream: type[httpx2.SyncByteStream]
+    async_stream: type[httpx2.AsyncByteStream]
+    request: type[httpx2.Request]
+    response: type[httpx2.Response]
+    timeout: type[httpx2.Timeout]
+    http_error: type[httpx2.HTTPError]
+    broken_answer: type[httpx2.RemoteProtocolError]
+
+
+def load_library(name: LibraryName) -> HttpLibrary:
+    module = import_module(name)
+    return HttpLibrary(
+        module.Client,
+        module.AsyncClient,
+        module.BaseTransport,
+        module.AsyncBaseTransport,
+        module.SyncByteStream,
+        module.AsyncByteStream,
+        module.Request,
+        module.Response,
+        module.Timeout,
+        module.HTTPError,
+        module.RemoteProtocolError,
+    )

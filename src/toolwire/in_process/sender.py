@@ -1,0 +1,176 @@
+"""Sends the requests to providers by the program's HTTP library: its timeouts, proxies and certificates hold."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.http.connection import ChunkSink, TransportError, TransportErrorKind
+from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Timeouts
+from toolwire.in_process.library import HttpLibrary
+
+if TYPE_CHECKING:
+    import httpx2
+
+ERROR_KINDS: Final[Mapping[str, TransportErrorKind]] = {
+    "ConnectTimeout": "connect-timeout",
+    "PoolTimeout": "connect-timeout",
+    "TimeoutException": "first-byte-timeout",
+    "ProxyError": "proxy",
+    "ConnectError": "unreachable",
+    "UnsupportedProtocol": "protocol",
+    "DecodingError": "protocol",
+    "LocalProtocolError": "protocol",
+    "HTTPError": "connection-closed",
+}
+"""What the errors of the library are to the gateway, the special ones first."""
+
+
+class CallState(Struct, eq=False):
+    """What the program says of one request, and what its library has raised."""
+
+    timeout: Mapping[str, object] = EMPTY_MAPPING
+    """As the library has it in the extensions of a request."""
+    error: Exception | None = None
+    """The last error without an answer after it: the program gets it, because its SDK knows it."""
+
+
+CURRENT_CALL: ContextVar[CallState] = ContextVar("toolwire_call")
+
+
+class LibrarySender:
+    """Sends requests by clients of the library: one, and more for providers with a proxy or certificates of their
+    own."""
+
+    def __init__(self, library: HttpLibrary, options: Mapping[str, object]) -> None:
+        self._library, self._options = library, options
+        self._clients: dict[tuple[str, str], httpx2.AsyncClient] = {}
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """The program's own hold."""
+
+    def _find_client(self, address: Address) -> httpx2.AsyncClient:
+        key = (address.proxy, address.ca_file)
+        client = self._clients.get(key)
+        if client is None:
+            own: dict[str, object] = {}
+            if address.proxy:
+                own["proxy"] = address.proxy
+            if address.ca_file:
+                own["verify"] = address.ca_file
+            options = {**self._options, **own}
+            client = self._clients[key] = self._library.async_client(**options)  # type: ignore[arg-type]  # checked by its caller
+        return client
+
+    async def send_request(
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        unique_headers: Headers = (),
+        max_seconds: float = math.inf,
+    ) -> UpstreamResponse | TransportError:
+        url = f"{address.scheme}://{address.authority}{address.request_target(path)}"
+        state = CURRENT_CALL.get(CallState())
+        extensions = {"timeout": state.timeout} if state.timeout else None
+        sent = self._library.request(
+            method, url, headers=[*headers, *unique_headers], content=body, extensions=extensions
+        )
+        try:
+            async with asyncio.timeout(None if max_seconds == math.inf else max_seconds):
+                response = await self._find_client(address).send(sent, stream=True)
+        except TimeoutError:
+            return TransportError("first-byte-timeout", f"{address.label} sent nothing within {max_seconds:g} seconds")
+        except self._library.http_error as error:
+            state.error = error
+            return describe_error(error, address.label)
+        state.error = None
+        return LibraryResponse(response, self._library, address.label)
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+
+def describe_error(error: Exception, label: str) -> TransportError:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    kinds: list[TransportErrorKind] = [ERROR_KINDS[name] for name in names if name in ERROR_KINDS]
+    return TransportError(kinds[0], f"{label}: {str(error) or type(error).__name__}")
+
+
+class LibraryResponse:
+    """An answer of a provider, read by the library. Decompressed already."""
+
+    def __init__(self, response: httpx2.Response, library: HttpLibrary, label: str) -> None:
+        self._response, self._library, self._label = response, library, label
+        self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
+        self._next: asyncio.Task[bytes] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self.status: int = response.status_code
+        undone = ("content-encoding", "content-length") if "content-encoding" in response.headers else ()
+        self.headers: dict[str, str] = {name: value for name, value in response.headers.items() if name not in undone}
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            data = await self.read_chunk()
+            if isinstance(data, TransportError):
+                return data
+            if not data:
+                return b"".join(pieces)
+            size += len(data)
+            if size > limit:
+                self.abort()
+                return TransportError("protocol", f"the answer of {self._label} is longer than {limit} bytes")
+            pieces.append(data)
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        done, _ = await asyncio.wait({self._start_reading()}, timeout=max(0.0, seconds))
+        return bool(done)
+
+    async def read_chunk(self) -> bytes | TransportError:
+        try:
+            return await self._start_reading()
+        except self._library.http_error as error:
+            return describe_error(error, self._label)
+        finally:
+            self._next = None
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        while True:
+            data = await self.read_chunk()
+            if not data or isinstance(data, TransportError):
+                return data
+            if not sink(data):
+                return None
+
+    def abort(self) -> None:
+        """The provider stops: its connection is closed, unless the answer was read to its end."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if not self._response.is_closed and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())
+
+    def _start_reading(self) -> asyncio.Task[bytes]:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._read_next())
+        return self._next
+
+    async def _read_next(self) -> bytes:
+        async for data in self._chunks:
+            if data:
+                return data
+        return b""
