@@ -20,6 +20,7 @@ from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
 
+import toolwire
 from waits import PATIENCE
 
 KEY = "key-of-the-client"
@@ -130,24 +131,40 @@ def _make_once(make: Callable[[str], Any]) -> Callable[[str], Any]:
     return make_or_reuse
 
 
+IN_PROCESS = "http://in-process.invalid"
+"""Before the path of a configuration, in place of the address of a gateway: the SDK has Toolwire inside."""
+
+
+def _make_http_client(base: str) -> tuple[httpx2.Client, str]:
+    """The client for an SDK, and the address that it calls."""
+    is_inside = base.startswith(IN_PROCESS)
+    hooks = _collect_losses()
+    client = (
+        toolwire.http_client(base.removeprefix(IN_PROCESS), event_hooks=hooks)
+        if is_inside
+        else httpx2.Client(event_hooks=hooks)
+    )
+    _opened[client, base] = client  # google-genai does not close what it is given
+    return client, IN_PROCESS if is_inside else base
+
+
 @_make_once
 def openai_sdk(base: str) -> openai.OpenAI:
-    listening = httpx2.Client(event_hooks=_collect_losses())
-    return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0, timeout=PATIENCE, http_client=listening)
+    listening, url = _make_http_client(base)
+    return openai.OpenAI(api_key=KEY, base_url=f"{url}/v1", max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
 @_make_once
 def anthropic_sdk(base: str) -> anthropic.Anthropic:
-    listening = httpx2.Client(event_hooks=_collect_losses())
-    return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0, timeout=PATIENCE, http_client=listening)
+    listening, url = _make_http_client(base)
+    return anthropic.Anthropic(api_key=KEY, base_url=url, max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
 @_make_once
 def genai_sdk(base: str) -> genai.Client:
-    heard = {"event_hooks": _collect_losses()}
-    return genai.Client(
-        api_key=KEY, http_options={"base_url": base, "timeout": int(PATIENCE * 1000), "client_args": heard}
-    )
+    listening, url = _make_http_client(base)
+    options: Any = {"base_url": url, "timeout": int(PATIENCE * 1000), "httpx_client": listening}
+    return genai.Client(api_key=KEY, http_options=options)
 
 
 def close_all() -> None:

@@ -125,6 +125,7 @@ class ProgramGateway:
     ) -> None:
         self._on_losses, self._keep_exchange = on_losses, keep_exchange
         self._reports: dict[str, ExchangeReport] = {}
+        self._running: set[asyncio.Task[None]] = set()
         captures = keep_exchange is not None
         telemetry = Telemetry(config.server, _write_nothing, keep_ended=self._note_ended, captures=captures)
 
@@ -151,6 +152,8 @@ class ProgramGateway:
 
         scope = _write_scope(request, request_id)
         answer.task = asyncio.create_task(self._gateway(scope, receive, answer.receive_message))
+        self._running.add(answer.task)
+        answer.task.add_done_callback(self._running.discard)
         try:
             await answer.wait_for_start()
         except BaseException:
@@ -175,6 +178,11 @@ class ProgramGateway:
                 self._on_losses(losses)
 
     async def close(self) -> None:
+        """Answers that are not read to their end are given up."""
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await self._gateway.close(force=True)
 
 

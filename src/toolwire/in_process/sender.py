@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +54,8 @@ class LibrarySender:
     def __init__(self, library: HttpLibrary, options: Mapping[str, object]) -> None:
         self._library, self._options = library, options
         self._clients: dict[tuple[str, str], httpx2.AsyncClient] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        """Answers that were given up, until their connections are closed."""
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """The program's own hold."""
@@ -96,9 +98,15 @@ class LibrarySender:
             state.error = error
             return describe_error(error, address.label)
         state.error = None
-        return LibraryResponse(response, self._library, address.label)
+        return LibraryResponse(response, self._library, address.label, self._close_response)
+
+    def _close_response(self, response: httpx2.Response) -> None:
+        task = asyncio.get_running_loop().create_task(response.aclose())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
+        await asyncio.gather(*self._closing)
         for client in self._clients.values():
             await client.aclose()
 
@@ -112,11 +120,12 @@ def describe_error(error: Exception, label: str) -> TransportError:
 class LibraryResponse:
     """An answer of a provider, read by the library. Decompressed already."""
 
-    def __init__(self, response: httpx2.Response, library: HttpLibrary, label: str) -> None:
-        self._response, self._library, self._label = response, library, label
+    def __init__(
+        self, response: httpx2.Response, library: HttpLibrary, label: str, close: Callable[[httpx2.Response], None]
+    ) -> None:
+        self._response, self._library, self._label, self._close = response, library, label, close
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
         self._next: asyncio.Task[bytes] | None = None
-        self._closing: asyncio.Task[None] | None = None
         self.status: int = response.status_code
         undone = ("content-encoding", "content-length") if "content-encoding" in response.headers else ()
         self.headers: dict[str, str] = {name: value for name, value in response.headers.items() if name not in undone}
@@ -161,8 +170,8 @@ class LibraryResponse:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if not self._response.is_closed and self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())
+        if not self._response.is_closed:
+            self._close(self._response)
 
     def _start_reading(self) -> asyncio.Task[bytes]:
         if self._next is None:
