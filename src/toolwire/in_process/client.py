@@ -98,7 +98,7 @@ def make_async_client(settings: ClientSettings) -> httpx2.AsyncClient:
 
 def make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
     """A transport for sync clients. Its gateway has an event loop in a thread of its own, so that threads share it."""
-    library, loop = settings.library, LoopThread(GatewayMaker(settings).make)
+    library, loop = settings.library, LoopThread(GatewayMaker(settings).make, settings.library)
 
     class Stream(library.stream):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         def __init__(self, answer: ProgramAnswer) -> None:
@@ -189,8 +189,8 @@ def find_losses(response: object) -> tuple[Loss, ...]:
 class LoopThread:
     """An event loop in a thread of its own, which starts with the first request."""
 
-    def __init__(self, make_gateway: Callable[[], ProgramGateway]) -> None:
-        self._make_gateway = make_gateway
+    def __init__(self, make_gateway: Callable[[], ProgramGateway], library: HttpLibrary) -> None:
+        self._make_gateway, self._library = make_gateway, library
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gateway: ProgramGateway | None = None
@@ -213,7 +213,7 @@ class LoopThread:
         """Wait in this thread for work in the other one. Whoever is interrupted here ends it there."""
         if self._loop is None:
             work.close()
-            raise RuntimeError("the client was closed")
+            raise self._library.broken_answer("the client was closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -1,0 +1,270 @@
+"""The HTTP client for programs: configuration, losses, errors, fallbacks, cancelling, threads and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+import toolwire
+from gateway.raw_exchange import (
+    PROVIDERS,
+    RawProvider,
+    answer,
+    configuration,
+    frames,
+    play_script,
+    refusal,
+    whole_answer,
+)
+from gateway.raw_exchange import ScriptedConnection as Connection
+from toolwire.gateway.settings.problems import ConfigError
+from waits import PATIENCE
+
+HELLO: Any = [{"role": "user", "content": "Hello"}]
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+LOOPBACK: dict[str, Any] = {}
+BUSY = answer(529, refusal("anthropic", 529, "overloaded_error", "busy"))
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[RawProvider]:
+    provider = RawProvider()
+    yield provider
+    provider.close()
+    assert provider.faults == []
+
+
+@pytest.fixture(scope="module")
+def config(wire: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("client") / "toolwire.toml"
+    file.write_text(configuration(wire))
+    return file
+
+
+def open_sdk(client: httpx2.Client, **more: Any) -> openai.OpenAI:
+    return openai.OpenAI(api_key="any", max_retries=0, http_client=client, **more)
+
+
+# --- losses ---
+
+
+def test_losses_are_known_when_an_answer_is_there(config: Path, wire: RawProvider) -> None:
+    heard: list[Sequence[toolwire.Loss]] = []
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    with open_sdk(toolwire.http_client(config, on_losses=heard.append)) as sdk:
+        raw = sdk.chat.completions.with_raw_response.create(model=scene.model, messages=HELLO, seed=3)
+    codes = [loss.code for loss in toolwire.losses(raw)]
+    assert "no-counterpart" in codes
+    assert raw.headers["x-toolwire-losses"].startswith(f"{len(codes)}; codes=")
+    assert heard == [toolwire.losses(raw)]
+
+
+def test_losses_of_a_stream_are_known_at_its_end(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", play_script("anthropic", True))
+    with open_sdk(toolwire.http_client(config)) as sdk:
+        stream = sdk.chat.completions.create(model=scene.model, messages=HELLO, seed=3, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == "Hello there."
+        assert "no-counterpart" in {loss.code for loss in toolwire.losses(stream)}
+
+
+def test_what_has_no_losses_to_tell_is_refused() -> None:
+    with pytest.raises(TypeError, match="with_raw_response"):
+        toolwire.losses({"id": "x"})
+
+
+# --- errors, timeouts, fallbacks ---
+
+
+def test_a_provider_that_cannot_be_reached_is_a_connection_error() -> None:
+    tables = {"providers": {"off": {"protocols": ["anthropic"], "base_url": "http://127.0.0.1:1", "api_key": "k"}}}
+    with open_sdk(toolwire.http_client(tables)) as sdk, pytest.raises(openai.APIConnectionError):
+        sdk.chat.completions.create(model="off/m", messages=HELLO)
+
+
+def test_the_timeout_is_the_programs(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", Connection.wait_for_close)
+    with open_sdk(toolwire.http_client(config)) as sdk, pytest.raises(openai.APITimeoutError):
+        sdk.with_options(timeout=0.05).chat.completions.create(model=scene.model, messages=HELLO)
+    assert scene.gone.wait(PATIENCE)
+
+
+def test_the_sdk_tries_again_and_nobody_else(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", BUSY, whole_answer("anthropic"))
+    with openai.OpenAI(api_key="any", max_retries=1, http_client=toolwire.http_client(config)) as sdk:
+        got = sdk.chat.completions.create(model=scene.model, messages=HELLO)
+    assert got.choices[0].message.content == "Hello there."
+    assert len(scene.asked) == 2
+
+
+def test_a_fallback_answers(tmp_path: Path, wire: RawProvider) -> None:
+    good = wire.scene("gemini", whole_answer("gemini"))
+    bad = wire.scene("anthropic", BUSY)
+    file = tmp_path / "toolwire.toml"
+    file.write_text(
+        configuration(
+            wire,
+            more=f'[models."{bad.model}"]\nprovider = "anthropic"\nmodel = "{bad.name}"\nfallbacks = ["{good.model}"]\n',
+        )
+    )
+    with open_sdk(toolwire.http_client(file)) as sdk:
+        raw = sdk.chat.completions.with_raw_response.create(model=bad.model, messages=HELLO)
+    assert raw.headers["x-toolwire-provider"] == "gemini"
+    assert (len(bad.asked), len(good.asked)) == (1, 1)
+
+
+def test_an_unknown_model_is_an_error_of_the_sdk() -> None:
+    with open_sdk(toolwire.http_client(LOOPBACK)) as sdk, pytest.raises(openai.NotFoundError, match="loopback"):
+        sdk.chat.completions.create(model="nobody", messages=HELLO)
+
+
+def test_the_providers_key_is_sent_and_the_programs_is_not(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    with openai.OpenAI(api_key="of-the-program", http_client=toolwire.http_client(config)) as sdk:
+        sdk.chat.completions.create(model=scene.model, messages=HELLO)
+    (asked,) = scene.asked
+    assert "of-the-program" not in str(asked.headers)
+    assert "x-api-key" in asked.headers
+
+
+# --- cancelling and sharing ---
+
+
+def hold_after_start(connection: Connection) -> None:
+    connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    connection.chunk(*frames("anthropic")[:3])
+    connection.wait_for_close()
+
+
+def test_closing_a_stream_ends_the_providers_call(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", hold_after_start)
+    with open_sdk(toolwire.http_client(config)) as sdk:
+        stream = sdk.chat.completions.create(model=scene.model, messages=HELLO, stream=True)
+        next(iter(stream))
+        stream.close()
+        assert scene.gone.wait(PATIENCE)
+
+
+def test_closing_the_client_ends_the_providers_call(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", hold_after_start)
+    sdk = open_sdk(toolwire.http_client(config))
+    stream = sdk.chat.completions.create(model=scene.model, messages=HELLO, stream=True)
+    next(iter(stream))
+    sdk.close()
+    assert scene.gone.wait(PATIENCE)
+    with pytest.raises(httpx2.RemoteProtocolError, match="was closed"):
+        list(stream)
+
+
+def test_cancelling_ends_the_providers_call(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", Connection.wait_for_close)
+
+    async def ask() -> None:
+        async with openai.AsyncOpenAI(api_key="any", http_client=toolwire.async_http_client(config)) as sdk:
+            task = asyncio.create_task(sdk.chat.completions.create(model=scene.model, messages=HELLO))
+            await asyncio.to_thread(scene.reached.wait, PATIENCE)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(scene.gone.wait, PATIENCE)
+
+    asyncio.run(ask())
+
+
+def test_threads_share_a_client() -> None:
+    with open_sdk(toolwire.http_client(LOOPBACK)) as sdk, ThreadPoolExecutor(8) as pool:
+        barrier = threading.Barrier(8)
+
+        def ask(number: int) -> str:
+            barrier.wait(PATIENCE)
+            said: Any = [{"role": "user", "content": f"number {number}"}]
+            return sdk.chat.completions.create(model="demo-anthropic", messages=said).choices[0].message.content or ""
+
+        assert all(f"number {number}" in text for number, text in enumerate(pool.map(ask, range(8))))
+
+
+def test_event_loops_share_a_client() -> None:
+    client = toolwire.async_http_client(LOOPBACK)
+    sdk = anthropic.AsyncAnthropic(api_key="any", http_client=client)
+
+    async def ask() -> str:
+        async with sdk.messages.stream(model="demo-gemini", max_tokens=99, messages=HELLO) as stream:
+            text = await stream.get_final_text()
+        await client._transport.aclose()
+        return text
+
+    assert "Hello" in asyncio.run(ask())
+    assert "Hello" in asyncio.run(ask())
+
+
+def test_many_pieces_wait_for_a_slow_reader(config: Path, wire: RawProvider) -> None:
+    text = " ".join(f"word{number}" for number in range(2000))
+    scene = wire.scene("openai-chat", play_script("openai-chat", True, text))
+    with (
+        anthropic.Anthropic(api_key="any", http_client=toolwire.http_client(config)) as sdk,
+        sdk.messages.stream(model=scene.model, max_tokens=9, messages=HELLO) as stream,
+    ):
+        assert stream.get_final_text() == text
+
+
+# --- configuration ---
+
+
+def test_a_file_of_the_working_folder_is_not_used_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    Path("toolwire.toml").write_text('[models.mine]\nprovider = "loopback"\nmodel = "loopback"\n')
+    with open_sdk(toolwire.http_client()) as sdk, pytest.raises(openai.NotFoundError):
+        sdk.chat.completions.create(model="mine", messages=HELLO)
+    with open_sdk(toolwire.http_client("toolwire.toml")) as sdk:
+        assert sdk.chat.completions.create(model="mine", messages=HELLO).choices
+    monkeypatch.setenv("TOOLWIRE_CONFIG", "toolwire.toml")
+    with open_sdk(toolwire.http_client()) as sdk:
+        assert sdk.chat.completions.create(model="mine", messages=HELLO).choices
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "limits": ({"limits": [{"requests_per_minute": 3}]}, "limits"),
+    "MCP servers": ({"mcp": {"files": {"command": ["true"]}}}, "mcp"),
+    "not a table": ({"server": 3}, "server"),
+    "an unknown provider": ({"models": {"a": {"provider": "nobody"}}}, "nobody"),
+}
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_what_cannot_be_had_is_an_error(row: str) -> None:
+    tables, word = REFUSED[row]
+    with pytest.raises(ConfigError, match=word):
+        toolwire.http_client(tables)
+
+
+def test_tables_are_those_of_the_file(wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    tables = {
+        "providers": {"mine": {"protocols": ["anthropic"], "base_url": wire.url, "api_key": "k"}},
+        "models": {"gpt-*": {"provider": "mine", "model": scene.name}},
+        "policy": [{"tool": "secret_*", "drop": True}],
+    }
+    tools: Any = [
+        {"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in ("look", "secret_x")
+    ]
+    with open_sdk(toolwire.http_client(tables)) as sdk:
+        sdk.chat.completions.create(model="gpt-5.5", messages=HELLO, tools=tools)
+    assert [tool["name"] for tool in scene.asked[0].json()["tools"]] == ["look"]
+
+
+@pytest.mark.parametrize("protocol", PROVIDERS)
+def test_transports_can_be_used_alone(config: Path, wire: RawProvider, protocol: str) -> None:
+    scene = wire.scene(protocol, whole_answer(protocol))
+    with httpx2.Client(transport=toolwire.http_transport(config)) as client:
+        got = client.post("http://any/v1/chat/completions", json={"model": scene.model, "messages": HELLO})
+    assert got.json()["choices"][0]["message"]["content"] == "Hello there."
