@@ -135,15 +135,19 @@ IN_PROCESS = "http://in-process.invalid"
 """Before the path of a configuration, in place of the address of a gateway: the SDK has Toolwire inside."""
 
 
+def _open_inside(place: str, hooks: dict[str, Any]) -> httpx2.Client:
+    """With `?record=FOLDER` or `?replay=FOLDER` behind the path of the configuration."""
+    path, _, query = place.partition("?")
+    name, _, folder = query.partition("=")
+    folders: dict[str, Any] = {name: folder} if name else {}
+    return toolwire.http_client(path or None, event_hooks=hooks, **folders)
+
+
 def _make_http_client(base: str) -> tuple[httpx2.Client, str]:
     """The client for an SDK, and the address that it calls."""
     is_inside = base.startswith(IN_PROCESS)
     hooks = _collect_losses()
-    client = (
-        toolwire.http_client(base.removeprefix(IN_PROCESS), event_hooks=hooks)
-        if is_inside
-        else httpx2.Client(event_hooks=hooks)
-    )
+    client = _open_inside(base.removeprefix(IN_PROCESS), hooks) if is_inside else httpx2.Client(event_hooks=hooks)
     _opened[client, base] = client  # google-genai does not close what it is given
     return client, IN_PROCESS if is_inside else base
 

@@ -161,7 +161,7 @@ def digest_conversation(codec: Codec, body: Mapping[str, Json]) -> str:
 def _list_items(parts: Iterable[ir.Part]) -> Iterator[str]:
     for part in parts:
         match part:
-            case ir.Text():
+            case ir.Text() if part.text.strip():
                 yield "".join(part.text.split())
             case ir.Call():
                 yield f"call {part.name} {_write_arguments(part.arguments)}"

@@ -1,0 +1,75 @@
+"""Recorded exchanges: a suite that was recorded with one SDK runs with another, without a network and without secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import openai
+import pytest
+
+import toolwire
+from gateway.clients import CLIENTS, IN_PROCESS, Conversation, Result, Task, close_all
+from gateway.conftest import MODELS, provider_name
+from gateway.provider import KEYS, PROTOCOLS, Provider, ScriptedAnswer
+from toolwire.gateway.settings.problems import ConfigError
+from toolwire_conformance.case import read_case
+
+SDKS = [name for name in CLIENTS if name != "unified"]
+PARIS = ("get_weather", {"city": "Paris"})
+DONE = "It is 15 °C in Paris."
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+
+def converse(sdk: str, base: str, model: str, stream: bool, prompt: str) -> Conversation:
+    client = CLIENTS[sdk](base, model, stream, Task(prompt, {"Paris": Result("15")}))
+    turns = client.run()
+    assert [(call.name, call.arguments) for call in turns[0].calls] == [PARIS]
+    assert turns[-1].text == DONE
+    return client
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("is_recorded_stream", [True, False], ids=["stream", "whole"])
+def test_a_conversation_is_replayed_to_every_sdk(
+    provider: Provider, config: Path, tmp_path: Path, target: str, is_recorded_stream: bool
+) -> None:
+    talk = provider.script(ScriptedAnswer("", (PARIS,)), ScriptedAnswer(DONE))
+    model, prompt = f"{provider_name(target)}/{MODELS[target]}", f"How is it? {talk.mark}"
+    folder = tmp_path / "recorded"
+    recording = f"{IN_PROCESS}{config}?record={folder}"
+    converse(SDKS[PROTOCOLS.index(target) - 1], recording, model, is_recorded_stream, prompt)
+    close_all()
+    files = sorted(folder.glob("*.json"))
+    assert len(files) == 2
+    text = "".join(file.read_text() for file in files)
+    assert not [key for key in (*KEYS.values(), "key-of-the-client") if key in text]
+    for file in files:
+        (case,) = read_case(json.loads(file.read_text()))
+        assert case.turns[0].provider.protocol == target
+    for sdk in SDKS:
+        for stream in (True, False):
+            converse(sdk, f"{IN_PROCESS}?replay={folder}", model, stream, prompt)
+    assert len(talk.asked) == 2
+    close_all()
+
+
+def test_another_conversation_is_not_answered(provider: Provider, config: Path, tmp_path: Path) -> None:
+    talk = provider.script(ScriptedAnswer(DONE))
+    model = f"anthropic/{MODELS['anthropic']}"
+    with openai.OpenAI(api_key="any", http_client=toolwire.http_client(config, record=tmp_path)) as sdk:
+        sdk.chat.completions.create(model=model, messages=[{"role": "user", "content": talk.mark}])
+    with (
+        openai.OpenAI(api_key="any", http_client=toolwire.http_client(replay=tmp_path)) as sdk,
+        pytest.raises(openai.NotFoundError, match="no recorded answer"),
+    ):
+        sdk.chat.completions.create(model=model, messages=[{"role": "user", "content": "Something else"}])
+
+
+def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no recorded exchanges"):
+        toolwire.http_client(replay=tmp_path)
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ConfigError, match="not a recorded exchange"):
+        toolwire.http_client(replay=tmp_path)
