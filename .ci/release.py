@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 VERSION_PATTERN = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:rc\d+)?")
 VERSION_PLACES = {
     "pyproject.toml": '\nversion = "{}"\n',
-    "src/toolwire/__init__.py": '\n__version__ = "{}"\n',
+    "src/toolwire/core/version.py": '\nVERSION = "{}"\n',
     "deploy/compose/compose.yaml": "image: toolwire:{}\n",
     "deploy/kubernetes/deployment.yaml": "image: toolwire:{}\n",
     "docs/guides/scale.md": "--tag toolwire:{} ",

@@ -154,7 +154,7 @@ def test_a_branch_would_be_found(code: str, found: int, tmp_path: Path, monkeypa
 
 # --- layers ---------------------------------------------------------------------------------------------------------
 
-WITH_IO = {"toolwire.cli", "toolwire.agents", "toolwire.gateway", "toolwire.terminal"}
+WITH_IO = {"toolwire.cli", "toolwire.agents", "toolwire.in_process", "toolwire.gateway", "toolwire.terminal"}
 """Packages that may touch files or sockets; all others are in the contract that forbids it."""
 MAX_ENTRIES = 12
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolwire.core.ir import Tool
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Loss
+from toolwire.core.version import VERSION
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 from toolwire.translation.translate import (
@@ -46,7 +47,7 @@ __all__ = [
     "translate",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def http_client(

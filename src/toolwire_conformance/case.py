@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -97,6 +98,8 @@ class BadCase(Exception):
     """A case file with an invalid format."""
 
 
+FIRST_RECORDED = 9000
+"""The number of the first case that was recorded, and not reported."""
 HEAD_FIELDS = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
 BODY_FIELDS = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
 
@@ -166,6 +169,18 @@ def read_case_files() -> Iterator[tuple[str, Object]]:
 def read_cases() -> list[Case]:
     """All cases of all files."""
     return [case for _, data in read_case_files() for case in read_case(data)]
+
+
+def read_recorded_cases(folder: Path) -> list[Case]:
+    """The recorded exchanges of a folder, numbered in the order of their files. Raises BadCase."""
+    cases: list[Case] = []
+    for number, path in enumerate(sorted(folder.glob("*.json")), FIRST_RECORDED):
+        try:
+            data = msgspec.json.decode(path.read_bytes(), type=Object)
+            cases += read_case({**data, "id": number, "title": f"{path.stem}: {data['title']}"})
+        except (msgspec.DecodeError, KeyError, OSError) as error:
+            raise BadCase(f"{path}: {error}") from None
+    return cases
 
 
 # --- the grid -------------------------------------------------------------------------------------------------------

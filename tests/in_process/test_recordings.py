@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import openai
@@ -14,6 +16,7 @@ from gateway.conftest import MODELS, provider_name
 from gateway.provider import KEYS, PROTOCOLS, Provider, ScriptedAnswer
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire_conformance.case import read_case
+from waits import PATIENCE
 
 SDKS = [name for name in CLIENTS if name != "unified"]
 PARIS = ("get_weather", {"city": "Paris"})
@@ -48,6 +51,7 @@ def test_a_conversation_is_replayed_to_every_sdk(
     for file in files:
         (case,) = read_case(json.loads(file.read_text()))
         assert case.turns[0].provider.protocol == target
+    assert len(talk.asked) == 2
     for sdk in SDKS:
         for stream in (True, False):
             converse(sdk, f"{IN_PROCESS}?replay={folder}", model, stream, prompt)
@@ -73,3 +77,18 @@ def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a recorded exchange"):
         toolwire.http_client(replay=tmp_path)
+
+
+def test_the_conformance_suite_plays_a_recording(provider: Provider, config: Path, tmp_path: Path) -> None:
+    talk = provider.script(ScriptedAnswer("", (PARIS,)), ScriptedAnswer(DONE))
+    folder = tmp_path / "recorded"
+    converse(
+        "openai-chat", f"{IN_PROCESS}{config}?record={folder}", f"anthropic/{MODELS['anthropic']}", True, talk.mark
+    )
+    close_all()
+    command = [sys.executable, "-m", "toolwire.cli", "conformance", "--target", "toolwire", "--recorded", str(folder)]
+    ran = subprocess.run([*command, "--all"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "9000" in ran.stdout
+    assert "9001" in ran.stdout
+    assert "wrong" not in ran.stdout.replace("0 wrong", "")

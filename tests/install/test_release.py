@@ -87,7 +87,12 @@ def test_a_real_one_commits_and_tags(project: Path) -> None:
     assert git(project, "status", "--porcelain") == ""
     changes = (project / "CHANGELOG.md").read_text()
     assert f"\n## Unreleased\n\n## {VERSION} - 20" in changes
-    for name in ("pyproject.toml", "src/toolwire/__init__.py", "deploy/compose/compose.yaml", "docs/guides/scale.md"):
+    for name in (
+        "pyproject.toml",
+        "src/toolwire/core/version.py",
+        "deploy/compose/compose.yaml",
+        "docs/guides/scale.md",
+    ):
         assert VERSION in (project / name).read_text(), name
     readme = (project / "README.md").read_text()
     assert "is enough: `uvx toolwire serve`." in readme

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.core.version import VERSION
 from toolwire.gateway.app import Gateway, open_gateway, open_worker
 from toolwire.gateway.configuration.load import ConfigFile, parse_listen_address
 from toolwire.gateway.configuration.shared_config import SharedConfig
@@ -64,7 +64,7 @@ def serve(
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
             origin = f"http://{shown}:{port}"
             if not sys.stderr.isatty():
-                text = f"Toolwire {__version__} on {origin}"
+                text = f"Toolwire {VERSION} on {origin}"
                 names = [provider.name for provider in config.providers.values() if not provider.is_demo]
                 gateway.log_event("serving", message=text, config=str(config.file or ""), providers=names)
                 STDERR.drain()  # before what is announced on standard output, which may be the same file

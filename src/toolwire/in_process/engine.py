@@ -10,14 +10,16 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.losses import Loss
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.configuration.config_watch import FixedConfig
+from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.http.client_request import Message, Scope
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.memory import MemoryBudget
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.config import Config, Timeouts
+from toolwire.gateway.settings.problems import ReportLine
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.in_process.sender import CURRENT_CALL, CallState
@@ -132,7 +134,7 @@ class ProgramGateway:
         def make(timeouts: Timeouts, budget: MemoryBudget) -> RequestSender:
             return make_sender()
 
-        self._gateway = Gateway(FixedConfig(config), telemetry, make_sender=make)
+        self._gateway = Gateway(LiveConfig(config, EMPTY_MAPPING, _ignore_problems), telemetry, make_sender=make)
 
     async def send_request(self, request: ProgramRequest) -> ProgramAnswer:
         """Ask the gateway, and wait for the start of its answer. Raises what the HTTP library has raised, if that is
@@ -203,3 +205,7 @@ def _write_scope(request: ProgramRequest, request_id: str) -> Scope:
 
 def _write_nothing(line: str) -> None:
     """A program has its own log."""
+
+
+def _ignore_problems(lines: Sequence[ReportLine]) -> None:
+    """They were reported when the client was made."""

@@ -15,7 +15,7 @@ from toolwire import __version__, terminal
 from toolwire.terminal import CommandError
 from toolwire.terminal.text import shorten_text
 from toolwire_conformance import player, reports
-from toolwire_conformance.case import Case, load_all_cases
+from toolwire_conformance.case import BadCase, Case, load_all_cases, read_recorded_cases
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.player import PARTS, PlayResult, Verdict
 from toolwire_conformance.reports import (
@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("cases").add_argument
     pattern = "play only cases whose id begins with this: 084, 'grid:chat>*'; may be repeated"
     add("--case", dest="patterns", action="append", default=[], metavar="PATTERN", help=pattern)
+    recorded = "play the recorded exchanges of this folder instead of the cases of the suite"
+    add("--recorded", type=Path, metavar="FOLDER", help=recorded)
     only = "play only the grid of all protocol pairs, or only reported cases"
     add("--only", dest="part", choices=PARTS, default="", help=only)
     anyway = "also play cases that need a special configuration of the gateway"
@@ -93,7 +95,11 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.url) == bool(args.target) and not args.list:
         hint = f"--target starts one of: {', '.join(TARGETS)}"
         raise CommandError("give either the URL of a gateway or --target", hint)
-    cases = player.select_cases(load_all_cases(), args.patterns, args.part)
+    try:
+        known = read_recorded_cases(args.recorded) if args.recorded else load_all_cases()
+    except BadCase as error:
+        raise CommandError(str(error), "record it again (toolwire.http_client(record=…))") from None
+    cases = player.select_cases(known, args.patterns, args.part)
     if not cases:
         raise CommandError("no case has such an id", "`toolwire conformance --list` lists all cases")
     if args.list:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from urllib.parse import quote
 
-from toolwire import __version__
 from toolwire.core.codec import Codec
+from toolwire.core.version import VERSION
 from toolwire.gateway.settings.config import Provider
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ def provider_headers(provider: Provider) -> SharedHeaders:
 def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
     """The headers of every request to a provider: its key (`Provider.credential`: `Authorization: Bearer`, or what
     `write_credential` of the protocol's `Http` says), then the operator's own headers, which win."""
-    headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
+    headers = {"content-type": "application/json", "user-agent": f"toolwire/{VERSION}"}
     if (credential := provider.credential(codec.http)) is not None:
         headers[credential[0]] = credential[1]
     return headers | {name.lower(): value for name, value in provider.headers.items()}

@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
-from toolwire import __version__
 from toolwire.core import tokens
 from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.core.version import VERSION
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.gateway_request import (
@@ -65,7 +65,7 @@ MERGE_BYTES = 256
 ONE_MODEL_WAIT_SECONDS = 1.0
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
 VERSION_HEADER = "x-toolwire-version"
-OWN_HEADERS = {**TEXT_HEADERS, VERSION_HEADER: __version__}
+OWN_HEADERS = {**TEXT_HEADERS, VERSION_HEADER: VERSION}
 """For clients on this machine, such as `toolwire doctor`. Others need not know the version."""
 
 _is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch

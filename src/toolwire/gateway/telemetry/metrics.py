@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from toolwire import __version__
+from toolwire.core.version import VERSION
 from toolwire.gateway.http.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
@@ -362,7 +362,7 @@ class Metrics:
         for metric in (IN_FLIGHT, LOG_LINES_DROPPED):  # shown also while they are 0
             self.count(metric, by=0.0)
         self.set(WORKERS, to=1.0)
-        self.set(BUILD_INFO, __version__, ".".join(map(str, sys.version_info[:3])), to=1.0)
+        self.set(BUILD_INFO, VERSION, ".".join(map(str, sys.version_info[:3])), to=1.0)
 
     def find_cell(self, metric: Metric, *labels: str) -> int:
         """The cell of a series in `values`, for what is counted so often that it is looked up once."""

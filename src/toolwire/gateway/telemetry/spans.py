@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, get_current_span, se
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from toolwire import __version__
+from toolwire.core.version import VERSION
 from toolwire.gateway.http.redact import printable_text, safe_name
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import log_level
@@ -45,13 +45,13 @@ class SpanTracer:
         self._logger.addHandler(self._handler)
         self._propagates, self._logger.propagate = self._logger.propagate, False
         # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over this.
-        own = Resource({"service.name": "toolwire", "service.version": __version__})
+        own = Resource({"service.name": "toolwire", "service.version": VERSION})
         detected = Resource.create()
         unnamed = str(detected.attributes.get("service.name", "")).startswith("unknown_service")
         resource = detected.merge(own) if unnamed else own.merge(detected)
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("toolwire", __version__)
+        self._tracer = self._provider.get_tracer("toolwire", VERSION)
         self._spans: dict[ExchangeRecord, Span] = {}
         """Of the exchanges that run."""
         self._propagator = TraceContextTextMapPropagator()

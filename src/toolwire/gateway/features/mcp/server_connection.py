@@ -32,10 +32,10 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from pydantic import ValidationError
 
-from toolwire import __version__
 from toolwire.core.ir import Media, Part, Text, Tool
 from toolwire.core.json_values import Json
 from toolwire.core.losses import ADDED_ORIGIN
+from toolwire.core.version import VERSION
 from toolwire.gateway.features.mcp import program_guard
 from toolwire.gateway.features.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
 from toolwire.gateway.features.mcp.settings import McpServer
@@ -311,7 +311,7 @@ class ServerConnection:
                 # `auto` starts with `server/discover`. Some servers fail on that, so every second attempt is `legacy`.
                 mode="legacy" if self._failures % 2 else "auto",
                 message_handler=self._on_message,
-                client_info=mcp_types.Implementation(name="toolwire", version=__version__),
+                client_info=mcp_types.Implementation(name="toolwire", version=VERSION),
                 cache=None,
             )
             async with client:

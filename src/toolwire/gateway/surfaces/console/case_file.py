@@ -54,19 +54,23 @@ def write_case(record: ExchangeRecord, clean: Callable[[str], str], source: str 
         "client": client,
         "provider": {
             "protocol": capture.upstream_calls[-1].protocol,
-            "exchanges": [_write_exchange(call) for call in capture.upstream_calls],
+            "exchanges": [_write_exchange(call, record.asked.model) for call in capture.upstream_calls],
         },
         "client_sees": {"status": record.status},
     }
     return clean(msgspec.json.format(msgspec.json.encode(case), indent=2).decode()).encode()
 
 
-def _write_exchange(call: UpstreamCapture) -> Object:
+def _write_exchange(call: UpstreamCapture, model: str) -> Object:
+    """`model` is the name that the client asked for: whoever plays the case has no aliases."""
     is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
     data = call.response.data
     answer: Object = {"sse": data.decode("utf-8", "replace")} if is_stream else {"body": _read_json(data)}
+    sent = _read_json(call.body)
+    if isinstance(sent, dict) and "model" in sent:
+        sent["model"] = model
     # `$is`: exactly this, so that texts which begin with `$` are not read as operators.
-    return {"expect": {"$is": _read_json(call.body)}, "status": call.status or 502, "whole": True, **answer}
+    return {"expect": {"$is": sent}, "status": call.status or 502, "whole": True, **answer}
 
 
 def _read_json(data: bytes) -> Json:

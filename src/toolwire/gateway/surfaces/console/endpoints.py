@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from toolwire import __version__
 from toolwire.core.ir import Failure
+from toolwire.core.version import VERSION
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.http.client_request import ClientRequest
@@ -194,7 +194,7 @@ class Console:
         config = runtime.config
         return json_reply(
             ConsoleState(
-                version=__version__,
+                version=VERSION,
                 gateway_id=self._gateway_id,
                 needs_client_key=config.server.needs_keys,
                 can_log_out=access.needs_key,
