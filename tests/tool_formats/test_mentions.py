@@ -90,6 +90,18 @@ def test_calls_behind_what_models_say_before_them() -> None:
         assert [type(one) for one in read_pieces(text, TOOLS, [text])] == [str, TextCall], words
 
 
+def test_a_sentence_may_name_the_words_of_the_call() -> None:
+    """Of the tool's name and the values, not of the parameters: those name texts."""
+    for words, is_call in (("Let me convert the gates.", True), ("Let me convert the word.", False)):
+        text = f"{words}\n{HERMES}"
+        assert any(isinstance(one, TextCall) for one in read_pieces(text, TOOLS, [text])) == is_call
+
+
+def test_a_long_sentence_announces_nothing() -> None:
+    """To judge one takes more than linear time."""
+    _assert_text(f"{'I think that ' * 40}I'll check the file.\n{HERMES}")
+
+
 @pytest.mark.parametrize("name", sorted(WHOLE_OR_LINE))
 def test_formats_that_may_not_stand_anywhere(name: str) -> None:
     for text in (FRAMES[name], f"\n{FRAMES[name]}\n"):

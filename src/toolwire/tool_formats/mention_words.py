@@ -6,6 +6,7 @@ They are English, and the most common ones of other languages. `mentions` looks 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final
 
 
@@ -35,31 +36,41 @@ _NOT_DOING: Final = (
 ANNOUNCEMENTS: Final = _words(
     r"\blet(?:['’]s| me| us)\b",
     r"\bi(?:['’]ll| will|['’]m (?:now )?going to| am (?:now )?going to| need| should| must| want to| have to"
-    r"| can\b(?!['’]t)|['’]d like to| would like to)",
+    r"| can\b(?!['’]t)|(?:['’]d| would) like to (?=see|know|check|look|understand|find))",
     r"\bi(?:['’]m| am)(?: now)? \w+ing\b|^\W*now (?=i\b)|^\W*i (?:look|check|search|read|fetch|open|try)\b"
     r"|\bwe (?:need|should|must|can) (?:to )?(?!not|see|never)\w+\b",
     r"^\W*(?:i|we)(?: now| first| then| also)? (?:make|do|run|write|create|test|fix|update|add|delete|remove|install"
     r"|build|start|edit|change|move|clean|verify) (?:it|them|that|so|both)(?: now| first| again)?[.!…]\W*$",
-    rf"(?:^\W*|[,;—–] (?:so |now |then )?)(?!{_NOT_DOING})[a-z]{{2,}}ing\b",
-    r"^\W*(?:now|next|first|then|finally|lastly|also|step \d+)\b\W+(?=\w)|^\W*time to\b",
+    rf"(?:^\W*(?:(?:now|next|first|then|finally|also|step \d+)\W+)?|[,;—–] (?:so |now "
+    rf"|then )?)(?!{_NOT_DOING})[a-z]{{2,}}ing\b",
+    r"^\W*time to\b",
 )
 """What a model says before it calls a tool: what it does itself."""
 _THING: Final = (
-    r"(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|tests?|builds?|bugs?|errors?|issues?|problems?|imports?"
-    r"|functions?|methods?|class(?:es)?|variables?|modules?|packages?|dependenc(?:y|ies)|config\w*|settings?|server"
-    r"|client|port|database|tables?|quer(?:y|ies)|columns?|pages?|results?|weather|disk|process|script|branch"
-    r"|commits?"
-    r"|cache|versions?|paths?|endpoints?|routes?|loops?|fix|crash|fixtures?|loader|linter|compiler)"
+    r"(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|project|code(?:base)?|tests?|suite|builds?|bugs?|errors?"
+    r"|issues?|problems?|imports?|functions?|methods?|class(?:es)?|variables?|modules?|packages?|dependenc(?:y|ies)"
+    r"|config\w*|settings?|servers?|clients?|ports?|databases?|tables?|quer(?:y|ies)|columns?|pages?|results?|weather"
+    r"|disk|process|scripts?|branch(?:es)?|commits?|cache|versions?|paths?|endpoints?|routes?|loops?|fix(?:es)?|crash"
+    r"|fixtures?|loader|linter|compiler|parser|docs|documentation|readme|changelog|steps?|tasks?|backups?|information"
+    r"|refactoring|changes|edits?|checks?|apis?|ui|handlers?|components?|containers?|services?|environment|setup"
+    r"|timeouts?"
+    r"|limits?|flags?|requests?|tools?|app(?:lication|s)?|date|schemas?|migrations?|deployments?|data|sites|usages"
+    r"|references|regex|logs?|models)"
+)
+_SPEAKER: Final = (
+    r"(?:models?|attackers?|assistants?|agents?|llms?|bots?|qwen|llama|mistral|deepseek|hermes|kimi|glm|granite|gemma"
+    r"|claude|gpt)"
 )
 STEPS: Final = _words(
     r"^\W*(?:now|next|first|then|finally|second|third|lastly|and|also)\b,? (?:for |on to )?(?:the|another|your|our)"
-    rf" (?:(?!bad|wrong|worst|naive|last)[\w'’.-]+ ){{0,2}}?(?:{_THING}|handlers?|views?|models|frontend|backend"
+    rf" (?:(?!bad|wrong|worst|naive|\w+['’]s own|(?:{_SPEAKER}|tool)['’]s)[\w'’.-]+ ){{0,2}}?(?:{_THING}|handlers?"
+    rf"|views?|models|frontend|backend"
     r"|docs|readme"
     r"|changelog|code|parser|controller|components?|schema|types?|migrations?|api|forecast|`[^`]+`)\W*$",
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
     r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one (?:more|last)"
     r"|final) (?:check|file|fix|test)\b"
-    r"|\bhere we go\b|^\W*here goes\b|^\W*(?:on it|will do)\b",
+    r"|\bhere we go\b|^\W*here goes\b|^\W*(?:i['’]m )?on it\b|^\W*will do\b",
     r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change"
     r"|(?:updated|new|corrected|fixed) (?!examples?|formats?|syntax|frames?|calls?)\w+)\b"
     r"(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
@@ -90,12 +101,90 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"|\bzobacz(?:ę|my)\b|\bpozwól\b",
     r"\b(?:bakayım|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b|\bđể tôi\b|\btôi sẽ\b|دعني|سأ"
     r"|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
+    r"\b(?:ich muss|muss ich|je dois|necesito|tengo que|preciso|devo|ik moet|мне нужно)\b",
 )
 """The same in other languages."""
+_OTHER_SEEK: Final = (
+    r"\b(?:(?:nach|über|durch|ab|an|auf|aus)?(?:ge|zu)?(?:prüf|schau|seh|ruf|such|les|hol|führ|start|öffn|frag|install"
+    r"|analysier|untersuch|teste|fang|beginn))\w*\b"
+    r"|\b(?:vérifi|cherch|recherch|lis\b|lire|lanc|regard|voir|consult|exécut|ouvr|analys|install|examin|récupér|appel"
+    r"|test|commenc|voyons|explor)\w*"
+    r"|\b(?:revis|comprob|verific|comproba|busc|leer|leo\b|abr|mir|ejecut|execut|consult|ver\b|veo\b|examin|explor"
+    r"|inspeccion"
+    r"|instal|llam|analiz|empez|obten)\w*"
+    r"|\b(?:controll|verific|cerc|vedere|guard|legg|esegu|apr|analizz|cham|olhar|ler\b|leio|procur|rod|chec|checar)\w*"
+    r"|\b(?:kijk|zoek|controle|uitvoer|lees|lezen|bekijk|bekijken|start|open|voer|nakijk)\w*"
+    r"|(?:провер|посмотр|запу|выполн|найд|найти|прочит|откро|откры|поищ|поиск|искать|вызо|вызв|получ|изуч|узна)\w*"
+    r"|查|看|搜索?|找|运行|運行|执行|執行|读|讀|打开|打開|获取|獲取|调用|調用|呼叫|测试|測試|了解|分析|试|試|安装|安裝|启动|使用|确认|確認|列出|浏览|下载|开始"
+    r"|確認|調べ|実行|検索|読|開|見|テスト|取得|探|インストール|試|チェック|呼び出|起動|分析|始め|進め"
+    r"|확인|살펴|실행|검색|읽|찾|테스트|조회|설치|시작|분석|열어|알아|볼게|보겠|가져|호출"
+    r"|\b(?:sprawdz|zobacz|uruchom|przeczyt|poszuk|otw|koll|titt|läs|kör|sök|se\b|kig|tjek|sjekk|kontrol|bak"
+    r"|çalıştır|oku"
+    r"|incele|periksa|cek|cari|baca|jalankan|lihat|buka|kiểm tra|xem|tìm|đọc|chạy|mở)\w*"
+    r"|تحقق|بحث|قر|شغ|نفذ|فتح|ستخدم|نظر|فحص|جلب|رى|طلع|देख|जाँच|जांच|खोज|पढ़|चला|แป๊บ|ดู|ตรวจ"
+)
+_OTHER_MAKE: Final = (
+    r"\b(?:beheb|korrigier|änder|erstell|anleg|leg|schreib|aktualisier|lösch|entfern|ergänz|füg|hinzufüg|bau"
+    r"|bereinig|mach)\w*"
+    r"|\b(?:corrig|cré|modifi|ajout|écri|supprim|met|fai)\w*"
+    r"|\b(?:crear?|creo\b|modific|actualiz|añad|escrib|elimin|borr|arregl|hac)\w*"
+    r"|\b(?:cria|criar|atualiz|adicion|escrev|remov|corregg|aggiorn|aggiung|scriv|rimuov|fazer|faço|fare|faccio)\w*"
+    r"|\b(?:maak|maken|wijzig|pas|schrijf|verwijder|voeg)\w*|(?:исправ|созда|обнов|добав|удал|напи|установ|сдела)\w*"
+    r"|修|改|创建|創建|建立|更新|添加|增加|删除|刪除|写|寫|编辑|处理|作成|追加|削除|編集|変更|直し|書き|수정|생성|만들|업데이트|추가|삭제|작성|변경"
+    r"|\b(?:düzelt|oluştur|güncelle|ekle|sil|perbaiki|buat|perbarui|sửa|tạo|cập nhật)\w*|عدل|صلح|نش|ضيف|حذف"
+)
+_OTHER_THING: Final = (
+    r"`|\b[\w-]+\.\w{1,5}\b|\w_\w|(?:datei|ordner|verzeichnis|test|fehler|code|konfig|skript|import|funktion|klasse"
+    r"|server|paket|projekt|tabelle|datenbank|branch|commit|cache|log|wetter|struktur|quelle|muster in|syntax\W*$)\w*"
+    r"|\b(?:fichier|dossier|répertoire|erreur|bogue|bug|script|fonction|classe|serveur|paquet|projet|test|journa(?:l"
+    r"|ux)|météo|code|structure|format\W*$|information|base de données)s?\b"
+    r"|\b(?:archivo|arquivo|carpeta|pasta|error|erro|prueba|teste|código|función|função|clase|classe|servidor|paquete"
+    r"|pacote|proyecto|projeto|registro|log|estructura|estrutura|tiempo|clima|tempo|configur\w+)(?:e?s)?\b|\b(?:file"
+    r"|cartella|errore|errori|codice|funzione|progetto|test|log|meteo)\b"
+    r"|\b(?:bestand\w*|map|fout\w*|tests?|logs?|code|functie|pakket)\b|(?:файл|папк|ошибк|тест|код|конфиг|скрипт"
+    r"|функци|сервер|пакет|проект|лог|погод|данн|структур)\w*"
+    r"|文件|目录|目錄|错误|錯誤|问题|問題|代码|代碼|脚本|函数|函式|配置|测试|項目|项目|服务器|檔案|程式|天气|天氣|日志|日誌|结构|結構|数据|工具|引用"
+    r"|ファイル|フォルダ|ディレクトリ|エラー|バグ|コード|スクリプト|関数|設定|テスト|サーバ|パッケージ|天気|構造|ログ|データ|プロジェクト"
+    r"|파일|폴더|디렉|오류|버그|코드|스크립트|함수|설정|테스트|서버|패키지|날씨|구조|로그|데이터|프로젝트|dosya|klasör|hata|plik|folder|berkas|tệp|lỗi|ملف"
+    r"|خطأ|फ़ाइल|फाइल|दस्तावेज"
+)
+_OTHER_LOOSE: Final = (
+    r"\b(?:ich|werde|jetzt|das|es|dies|mal|kurz|zuerst|nun|gleich|sofort|noch|einmal|erneut|für|dich|sie|ihnen|dir"
+    r"|mir|nach"
+    r"|an|auf|aus|ab|zu|gern|gerne|klar|okay|ok|lass|lassen|mich|muss|beides|alles|danach|dann"
+    r"|je|j|vais|le|la|les|l|ça|cela|ceci|maintenant|d|abord|laisse|laissez|moi|vous|pour|tout|de|suite|accord|bien"
+    r"|sûr|dois|y|à"
+    r"|voy|a|lo|las?|los|eso|esto|ahora|primero|déjame|dejame|claro|por|favor|para|ti|voy|vamos|vou|agora|isso|deixe"
+    r"|me|um|uma"
+    r"|un|una|ora|subito|adesso|fammi|vado|sto|per|ik|ga|zal|het|dat|even|nu|laat|me|eerst|naar"
+    r"|я|сейчас|это|давайте|давай|сначала|мне|нужно|позвольте|jag|ska|det|nu|mig|låt|to|tego|ten"
+    r"|saya|akan|ini|itu|biarkan|tôi|sẽ|để|này|bunu|şimdi|hemen)\b"
+    r"|让我|讓我|我|来|來|将|將|会|會|先|现在|現在|去|正在|要|一下|吧|好的|好|这个|這個|这|它|帮你|帮您|为你|为您|你|您|了|再|下|需要|首先|接下来"
+    r"|まず|はい|すぐに|今|それ|これ|を|は|て|で|み|ます|ましょう|し|いたし|ね|べ|てみ|해|보|겠습니다|습니다|볼게요|할게요|하|을|를|먼저|지금|네|드리|한번"
+    r"|دعني|سأ|ذلك|الآن|من|أ|हूँ|ता|ती|मैं|यह|इसे"
+)
+"""Words that go with any of them."""
+find_other_work = re.compile(rf"{_OTHER_SEEK}|{_OTHER_MAKE}", re.IGNORECASE).search
+find_other_thing = re.compile(_OTHER_THING, re.IGNORECASE).search
+find_other_run = re.compile(
+    r"(?:ausführ|führe|exécut|lanc|ejecut|execut|esegu|uitvoer|выполн|запу|运行|運行|执行|執行|実行|실행).*(?:befehl|commande"
+    r"|comando|opdracht"
+    r"|команд|命令|コマンド|명령)|(?:befehl|opdracht|命令|コマンド|명령).*(?:ausführ|aus\b|uitvoer|実行|실행)",
+    re.IGNORECASE,
+).search
+drop_other_loose = partial(
+    re.compile(rf"{_OTHER_SEEK}|{_OTHER_LOOSE}|{OTHER_ANNOUNCEMENTS.pattern}", re.IGNORECASE).sub, ""
+)
+"""The same in other languages: verbs of work, things, and the words that go with any of them."""
 match_interjection = re.compile(
     r"\W*(?:(?:ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
     r"|understood|got it|found (?:it|them)|of course|certainly|absolutely|hello|hi|hm+|interesting|oops|on it|will do"
-    r"|(?:just )?(?:one|a) (?:moment|second|sec)|please|thanks?(?: you)?|looks? good|that worked|still failing"
+    r"|(?:(?:just|give me) )?(?:one|a) (?:moment|second|sec)(?: to (?:look|check)(?: (?:at|into))?(?: (?:it|that"
+    r"|this))?)?"
+    r"|please|thanks?(?: you)?|(?:einen|un|um|один) (?:kleinen |petit )?(?:moment(?:o|ito)?|augenblick"
+    r"|instante?)(?:,? (?:bitte"
+    r"|s['’]il (?:vous|te) plaît|por favor))?"
+    r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
     r"|no problem|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up|now|first|then"
     r"|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
@@ -117,7 +206,8 @@ match_state = re.compile(
     r"|(?:is|are)(?: still| now| all| also| not)? (?:missing|wrong|broken|empty|green|red|fine|correct|ready"
     r"|failing|passing"
     r"|running|there|here|invalid|outdated|installed))(?: (?:now|again|already))?"
-    r"|(?:the )?user (?:wants|needs|would like) to (?:know|get|find|check) (?:the|a|about) (?:[\w'’-]+ ?){1,6})\W*",
+    r"|(?:the )?user (?:wants|needs|would like) to (?:know|get|find|check)(?P<wanted> (?:the|a"
+    r"|about) (?:[\w'’-]+ ?){1,6}))\W*",
     re.IGNORECASE,
 ).fullmatch
 """A statement about the work: a thing of it, and its state."""
@@ -148,10 +238,6 @@ _TELL: Final = (
 )
 _HEAD: Final = r"(?=\W*$| (?:of|for|that|which|to|into|as|by|here|below|from|with|used|itself|has|have|had|i|sent)\b)"
 """Behind a noun that is the last of its phrase: "the call", but not "the call sites"."""
-_SPEAKER: Final = (
-    r"(?:models?|attackers?|assistants?|agents?|llms?|bots?|qwen|llama|mistral|deepseek|hermes|kimi|glm|granite|gemma"
-    r"|claude|gpt)"
-)
 _SHOWN: Final = (
     r"(?:prompts?|turns?|variants?|(?:counter-?)?examples?|samples?|specimens?|calls?|payloads?|notations?|grammar"
     r"|formats?|syntax|injections?"
@@ -160,64 +246,105 @@ _SHOWN: Final = (
 _TOLD: Final = (
     rf"(?:{_SHOWN}|protocol|shapes?|strings?|pattern|repl(?:y|ies)|outputs?|answers?|texts?|instructions?){_HEAD}"
 )
-_WORK: Final = (
-    r"(?:re-?)?(?:issu|send|run|execut|tr(?:y|ies)|perform|retry|repeat|invok|double-check|check|look|find|search"
-    r"|grep|see(?!n)"
-    r"|read"
-    r"|open|load|fetch|download|inspect|examin|view|verif|validat|confirm|test|debug|trac|investigat|analy[sz]|explor"
-    r"|stud|fix|mend|correct|repair|updat|edit|chang|modif|adjust|adapt|refactor|rewrit|replac|renam|remov|delet"
-    r"|clean"
-    r"|add|creat|generat|build|compil|install|implement|mov|copy|sav|stor|appl|switch|clon|commit|format|lint|pars"
-    r"|extract|count|compar|simplif|extend|prepar|determin|figure|locat|identif|understand|review|handl|log|insert"
-    r"|patch|sort|refin|merg|import|filter|split|dig|div(?:e|ing)|gather|collect|retriev|query|queri|research"
-    r"|call(?:ing)?\b|writ|calculat|comput|measur|monitor|track|scan|brows|visit|navigat|click|convert|reproduc"
-    r"|diagnos"
-    r"|profil|deploy|restart|kill|resolv|solv|upgrad|enabl|disabl|configur|initiali[sz]|connect|spawn|schedul|pull"
-    r"|push"
-    r"|fork|mount|poll|tackl|redo|undo|restor|back up|(?:take|have) (?:a|another)\b.*? look|list|grab|delegat|pick"
-    r"|choos"
-    r"|select|ask the|proceed|play|book|scroll|type the|remember|go to|get (?:the|your|some|more)"
-    r"|turn(?:ing)? (?:on|off)|set (?:an?|the|your)(?! scene| stage| tone)|take a (?:screenshot|photo|picture))\w*"
-)
-_LIGHT: Final = (
-    r"(?:mak(?:e|ing)|do(?:ing)?|get(?:ting)?|set(?:ting)?|put(?:ting)?|us(?:e|ing)|keep(?:ing)?|start(?:ing)?"
-    r"|begin(?:ning)?|continu(?:e|ing)|finish(?:ing)?|complet(?:e|ing)|turn(?:ing)?|take|work(?:ing)?|follow(?:ing)?"
-    r"|help|think|know|learn|answer|bring|pass|process|address|place|narrow|reduce|increase|play|book|wire|hook"
-    r"|need|roll"
-    r"|stop|hand)"
-)
-"""Verbs that say nothing without the thing that they are about: "I'll keep it short"."""
-_LIGHT_OBJECT: Final = (
-    rf"(?:.*\b(?:{_THING}|backups?|timeouts?|limits?|flags?|values? (?:to|of)|refactor\w*|parser|migrations?"
-    r"|deployments?|setup|environment|containers?|services?|api|ui|docs|readme|handlers?|components?|overview"
-    r"|requests?|tools?|functions?|app\w*|project|step|task|work|changes?|edits?|search|calls?|code|list"
-    r"|second"
-    r"|other|information|forecast|looking|care|sure|one (?:instead|now)|details?|users?|weather|date|time"
-    rf"|[\w-]+ instead)\b|.*`|.*\b[\w-]+\.\w{{1,4}}\b|.*(?:by|and|to) {_WORK}"
-    r"|(?: (?:it|that|so|this|these|in parallel|them|both|him|her|you|everything|the rest|started|going|on|out|off"
-    r"|up|down|now|first"
-    r"|again"
-    r"|then|next|right away|right now|please|too|quickly|about|with|together|for you|that way|step by step))*[^\w]*$)"
-)
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
-    r"|also|first|just|then|next|go|ahead|and|(?:start|begin)(?:ing)? by|by|\w+ly|step|\d+|time|try to)"
+    r"|also|first|just|then|next|go|ahead|and|(?:start|begin)(?:ing)? by|by|\w+ly|step|\d+|time|try to"
+    r"|help you(?: to)?(?! (?:read|understand|see))"
+    r"|us(?:e|ing) (?:it|this|that|[\w`-]+)(?: tool)? to)"
 )
-"""What stands before the verb of an announcement, and the verbs of work on things that are there already."""
+"""What stands before the verb of an announcement."""
+_ACTION: Final = (
+    r"(?:re-?(?!view))?(?:issu|send|run|execut|tr(?:y|ies)|perform|retry|invok|double-check|check|look|find|search"
+    r"|grep|see(?!n)"
+    r"|read|open|load|fetch|download|inspect|examin|view|verif|validat|confirm|test|debug|trac|investigat|explor"
+    r"|install"
+    r"|locat|dig|div(?:e|ing)|gather|collect|retriev|query|queri|research|call(?:ing)?\b|measur|monitor|scan|brows"
+    r"|visit"
+    r"|navigat|click|deploy|restart|kill|connect|spawn|pull|push|clon|commit|lint|poll|(?:take|have) (?:a"
+    r"|another)\b.*? look"
+    r"|grab|ask|proceed|scroll|go to|analy[sz]|understand|diagnos|profil|figure out|track|fix|mend|repair|updat"
+    r"|edit|chang|modif|adjust|adapt|refactor|replac|renam|remov|delet|clean|add|creat|build(?! up)|implement|mov"
+    r"|sav|stor|appl"
+    r"|switch|determin|identif|handl|insert|patch|sort|merg|import|filter|split|calculat|comput|resolv|solv|upgrad"
+    r"|enabl|disabl|configur|initiali[sz]|schedul|fork|mount|tackl|redo|undo|restor|back up|delegat|do(?:ing)?\b"
+    r"|start(?:ing)?\b|begin(?:ning)?\b|continu(?:e|ing)\b|go on\b|get (?:started|going)|finish(?:ing)?\b"
+    r"|mak(?:e|ing) (?:sure|(?:the|another) (?:\w+ )?call)\b)\w*"
+)
+"""Verbs of work. Alone, or with "it", they say that the model does it now."""
+_PRODUCTION: Final = (
+    r"(?:re-?)?(?:correct|repeat|rewrit|generat|compil|copy|format|pars|extract|count|compar|simplif|extend|prepar"
+    r"|review"
+    r"|log|refin|writ|convert|reproduc|list|pick|choos|select|stud|remember|translat|play|book|type|turn|mak(?:e"
+    r"|ing)\b|get|set"
+    r"|put|us(?:e|ing)\b|keep|complet|tak(?:e|ing)\b|work|follow|help(?: you)?|process|address|place|narrow|reduc"
+    r"|increas|wire|hook"
+    r"|know|roll|bring)\w*"
+)
+"""Verbs that words can be the result of, or that say nothing alone: they need a thing."""
+_ALONE: Final = (
+    r"(?:double-check|check|look|search|see|verif|start|begin|proceed|continu|go on|get (?:started|going)|tr(?:y"
+    r"|ies)|retry"
+    r"|investigat|find out|figure out|find|dig|explor|debug|scroll|us(?:e|ing) (?:the|an?|my|your|one of the"
+    r"|available)(?: [\w`-]+){0,3}? `?(?:tools?|functions?)\b(?: to\b.*)?|mak(?:e|ing) (?:the|another) (?:\w+ )?call"
+    r"|commit|execut|research|(?:take|have) (?:a|another)\b.*? look|fetch|retriev)\w*"
+)
+"""Those that need no "it"."""
 match_work = re.compile(
-    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_WORK}\b|{_LIGHT}\b{_LIGHT_OBJECT}"
-    r"|show (?:you )?the (?:contents?|files?|current|latest)\b)",
-    re.IGNORECASE,
+    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:(?P<action>(?P<alone>{_ALONE})|{_ACTION})|{_PRODUCTION})(?![\w-])", re.IGNORECASE
 ).match
+drop_purpose = partial(
+    re.compile(
+        rf"(?<=\w)(?:,? so(?: that)? (?:i|we|you)\b| before (?:i|we)\b|(?: in order)? to (?:{_ACTION}|{_PRODUCTION}"
+        rf"|give|assist|answer"
+        rf"|provide)(?![\w-])|,? and(?: then)? (?:i|we|i['’]ll|let me|{_ACTION}|{_PRODUCTION})(?![\w-])|, then\b"
+        rf"| as (?:you )?(?:requested|asked|wanted)\b).*",
+        re.IGNORECASE | re.DOTALL,
+    ).sub,
+    "",
+)
 """An announcement that names work: an unknown verb may announce anything."""
+THINGS: Final = frozenset(
+    """access account address airport alarm album amount api app application approach archive argument array article
+    artist asset attachment attempt audio authentication author availability available backend background
+    backup balance bank basket batch binary book booking booklet branch broken browser buffer bug build bundle
+    button byte cache calendar caller car card cart category cause certificate change changelog channel chart
+    check checkout city class cli client clock cloud cluster code codebase column command commit company
+    compile compiler component computer condition config configuration conflict connection console constant
+    contact container content contents controller cookie cost country coverage crash css currency customer
+    dashboard data database dataframe date datetime day declared defined dependency deployment desktop
+    destination detail device dialog diff difference directory disk distance docker dockerfile docs
+    documentation domain done door drive driver edit editor element elevation email endpoint engine entity
+    enum environment equation error event exception exchange exist export fact factorial fail failure fare
+    feature field file filesystem filter finding fix fixture flag flight folder forecast frontend function
+    gateway git github handled handler happened hash header history home hook host hotel hour html humidity
+    icon id image implementation implemented import index info information infrastructure inode installed
+    inventory invoice issue item job kernel kitchen lamp language layer layout lib library license light limit
+    link lint linter loader located location lock log logged logger logic loop machine mail makefile manifest
+    map market measurement media meeting member memory menu metadata method metric middleware migration minute
+    missing module monitor month movie music namespace network news node notebook notification npm number
+    object occurrence operation operator owner package page parameter parser pass password patch path payment
+    permission person phone photo picture pip pipeline plan player playlist plugin policy pool population port
+    post price problem procedure process product profile project property provider proxy purchase queue rate
+    readme recipe redirect refactor refactoring reference refund regex registry regression release reminder
+    repo repository request requirement research reservation resource rest restaurant result road role room
+    root route router row running runtime sale schedule schema score screenshot script sdk search second
+    sensor server service session setting setup shell site size socket software solution song source space
+    spec speed stack stacktrace stat state station status step stock storage store stored structure subagent
+    subdirectory submodule sudo suite sum system tab table target task temperature terminal test theme
+    thermostat thread ticket time timeout timer timezone today todo tool toolchain trace track traffic train
+    tree trip type ui unit update upload url usage use used user utility validation validator value variable
+    vector version video view volume vulnerability weather web webpage website week widget wiki window work
+    worker workflow workspace wrong year zone""".split()
+) | {"call site", "code base", "directory listing", "error message", "file name", "function name", "stack trace"}
+"""What a model works on, and what it may be: "what is wrong". No words, texts or forms: those may be what it shows."""
 match_reported = re.compile(
     r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which"
     r"|asked"
-    r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?|model|assistant|agent"
-    r"|bot)"
-    r"\W*[:：]\W*$"
-    r"|\W*(?!step|plan|next|now|sure|okay|first|then|note|thought|results?|also|action|task|goal|problem|fix|update)"
-    r"(?-i:[A-Z])\w+(?: \([^)\n]*\))?[:：]\W*$",
+    r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?)\W*[:：]\W*$"
+    r"|.*\b(?:model|assistant|agent|bot)[^\w,;]+$|.*[→⇒|>]\W*$"
+    r"|\W*(?!(?:(?:so|and|but|the|here['’]s|here is|my|our) )*(?:step|plan|next|now|sure|ok(?:ay)?|first|then|note"
+    r"|thought"
+    r"|results?|also|action|task|goal|problem|fix|update|issue|bug|cause|reason)\b)(?!.*\b(?:i|my|we|our)\b).*[:：]\W*$",
     re.IGNORECASE | re.DOTALL,
 ).match
 """Before words that somebody else has said: "he said I should run it"."""
@@ -230,137 +357,87 @@ find_quoting = re.compile(
     re.IGNORECASE,
 ).search
 """Before words of somebody else: "The agent answers like this. I'll list the files."."""
+find_own_words = re.compile(
+    r"\b(?:let me|let['’]s|we|i)\b(?:['’]\w+)?(?: (?:now|can|also|already|just))* (?:see|understand|found|find|have"
+    r"|need|want|know|get|got|notice"
+    r"|think|believe|expect|help|apologi[sz]e|will|should|must|can|do|made a mistake|read|check|look|try|start)\b"
+    r"|\bi(?:['’]ve|['’]ll|['’]d| don['’]t| can['’]t| cannot|['’]m (?:not|sorry|happy|glad|going))\b|\bmy apolog\w+"
+    r"|\byou(?:['’]re| are) right\b|\byou (?:want|asked|need|mentioned)\b|\bthe user\b|\bhelp you\b"
+    r"|\bcalls? (?:failed|worked|timed out)\b|^\W*(?:hm+\W+)?(?:it|that|this)(?: \w+)? (?:did|does|do|didn['’]t"
+    r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b"
+    r"|\b(?:ich|wir|mein\w*|je|j['’]|nous|yo|nosotros|ho|sono|eu|ik|wij?|я|мы|мне)\b|我|私|저는|제가"
+    r"|^\W*(?:good|great|nice|sounds|sorry|gern\w*|klar|natürlich|alles|gut|bien|d['’]accord|très|claro|vale"
+    r"|por supuesto|certo"
+    r"|va bene|goed|хорошо|конечно)(?:\W+\w+){0,2}\W*$|^\W*(?:好|当然|當然|没问题|はい|承知|了解|네|알겠)",
+    re.IGNORECASE,
+).search
+find_other_person = re.compile(
+    r"\b(?:he|she|his|her|him|er sagte|il dit|elle)\b|^\W*(?:this|that|it|here|below|above)(?: is|['’]s| are"
+    r"| was) (?:(?:only|just)"
+    r" )?(?:an?|the|how|what|where)\b",
+    re.IGNORECASE,
+).search
+find_talk = re.compile(
+    r"\b(?:turns?|prompts?|says?|said|wrote|writes?|demo|session|quot\w+|agent|assistant|would|few-shot|below|above"
+    r"|fake|bots?|once|imagine)\b"
+    r"|\bi['’]d\b(?! (?:be|love|like|need))|\blines\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
+    re.IGNORECASE,
+).search
+"""Of whom a sentence is: of the model and its work, or of somebody else, as in a story."""
+match_name = re.compile(
+    r"(?!\W*(?:step|plan|next|now|todo)\b)\s*[^\W\d][^\n.!?…。！？:：]{0,60}(?<![\s,;])\s*", re.IGNORECASE
+).fullmatch
+"""A line that may name who speaks, as in a play, or what is shown."""
 UNMEANT: Final = _words(
-    r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not"
-    r"|['’]t)\b",
-    r"\bwithout (?:running|executing|calling|making|sending)\b|\bbut (?:i )?(?:won['’]t|will not|cannot|can['’]t"
-    r"|do not|don['’]t|not)\b",
-    r"\b(?:show|explain|describe|demonstrate|illustrate|quote|cite|paste|repeat|copy|recall|discuss|clarify"
-    r"|present|include|give|consider|analy[sz]e|review|translate|imagine|suppose|assume|pretend|say)\b(?: (?:you"
-    r"|down|out|here|again|first|only|just))*"
-    r"(?:\W*$| (?:it|this|that|these|those|one|how|what)\b| (?:an?|the|another|some|my|your|his"
-    r"|our)\b(?:\W+[\w-]+){0,3}?\W+(?:examples?|formats?|syntax|frames?|calls?|tags?|templates?|logs? (?:here"
-    r"|line)|page|answers?|structure|transcripts?|snippets?|messages?|quotes?|strings?|command)\b)",
-    r"\b(?:look at|see|take|use|start with|try)\b.{0,12}\b(?:an?|this|that|the following) (?:\w+ )?(?:examples?"
-    r"|frames?|calls?|snippets?|tags?)\b"
-    r"(?! (?:files?|folder|director\w+|project|code|app|script|config|test|in|from))",
-    r"\bwrite (?:it(?! (?:in)?to )"
-    r"|this|that"
-    r"|the call)\b",
-    r"\bknow (?:if|whether|when|what)\b|\bask (?:you|first|for|before|whether)\b|\bwait for (?:your|you)\b"
-    r"|\btomorrow\b|\blater\b|\bonly if\b",
-    r"\bfor (?:your|a) review\b|\bso that you\b|\b(?:for example|for instance"
-    r"|e\.g\.|such as|like this|like so|as follows)\W*$",
-    r"\b(?:was|were|had) (?:going|planned|about)\b|\bshould have\b|\b(?:ignore|skip|leave)\b (?:it|this|that"
-    r"|the)\b|\b(?:tag|token|syntax|format|frame)s?\W*$",
-    r"\b(?:quot(?:e|ing)|cit(?:e|ing)|past(?:e|ing)|repeat(?:ing)?|recit\w+|illustrat\w+|transcrib\w+|reproduc(?:e"
-    r"|ing)|recap\w*|paraphras\w+|mention(?:ing)?|point out|spell (?:it|this|out)|warn you"
-    r"|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem|test)s?\b| \w+ locally)",
-    r"\bthis was \w+|\bwhat (?:i|it|you|they|we) (?:would|could|looked)\b|\btwice\W*$|\bforms? of an?\b"
-    r"|\bformat (?:it|this|that)\b",
-    rf"\b(?:your|this|that|these|those|such an?) (?:[\w-]+ ){{0,2}}?(?:{_SHOWN}|answers?|repl(?:y|ies)|inputs?"
-    r"|outputs?"
-    rf"|responses?){_HEAD}|\ban? (?:[\w-]+ )?(?:template|definition|dataset|input|answer|reply){_HEAD}",
-    r"\b(?:answers?|outputs?|responses?|messages?) (?:of|from|by)\b|\brepl(?:y|ies)\b|\bwith the definition\b"
-    r"|\bsuch\b|\bthe wire\b|\b(?:send|write|understand|test) you\b|\bbefore (?:running|executing|calling"
-    r"|sending) (?:it|this)\b|\badd (?:that|an? (?:warning|remark|note|word"
-    r"|caveat))\b|\b(?:here|the subject|right words|between the lines|my memory|angle)\W*$|\b(?:dangerous|harmful"
-    r"|destructive|unsafe|malicious|poem|joke)\b|\byour (?:\w+ )?(?:message|text|sentence|question)\b|\bdataset\b"
-    r"|\bone line\b"
-    r"|\byesterday\b|\blast (?:time|week|night|month|year)\b|\bit together\b|\b(?:with|by|past|read|whether) you\b"
-    r"|\baloud\b|\b(?:piece by piece|by hand|for readability)\b|\b(?:fake|dummy|placeholders?)\b"
-    r"|[\"”»]\W*(?:\w+ ){0,2}(?:said|says|replied|typed|thought|whispered|cried)\b|\bin (?:xml|json|hermes|qwen"
-    r"|mistral|llama)\W*$|\bforms?\W*$|\bwriting it\b|\bonly (?:after|when|once)\b"
-    r"|\btrying to .*\b(?:this|that|it)\b",
-    r"(?<!in )\b(?:this|these|the following) (?!command|quer|change|edit|fix|approach|way|content)\w+[:：]\W*$",
-    r"\b(?:show|explain|describe|demonstrate|clarify)\w*\b.{0,40}\b(?:an?|this|the following|one"
-    r"|some) (?:\w+ )?examples?\b",
-    r"\b(?:show|showing|explain|explaining|describe|describing)\b (?:you )?(?:something|what|how|why|where)\b",
+    r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not|['’]t)\b",
+    r"\b(?:without|instead of|before) (?:running|executing|calling|making|sending)\b|\bshould have\b|\bpermission\b",
+    r"\b(?:(?:show|explain|recit|transcrib|reproduc|paraphras|demonstrat|illustrat|quot|cit|past|describ|repeat"
+    r"|mention)(?:e|s|es|ing)?"
+    r"|recap\w*|point out|spell (?:it|this|out)|warn you|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem"
+    r"|test)s?\b"
+    r"| \w+ locally)",
+    r"\b(?:for example|for instance|e\.g\.|such as|like this|like so|as follows|the following|here|by hand)\W*$"
+    r"|\baloud\b",
+    r"\b(?:examples?|samples?|snippets?|transcripts?|templates?|syntax|verbatim|literal\w*|fake|dummy|placeholders?)\b"
+    r"(?! (?:files?|folder|director\w+|project|code|app|data|config))",
+    r"\bask (?:you|first|for|before|whether)\b|(?<!for )\btomorrow\b|\blater\b|\byesterday\b|\blast (?:time|week"
+    r"|night|month|year)\b",
     r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) )|out|down|up"
-    r"|the (?:frame|call|string|tag"
-    r"|test input|raw \w+))\b",
-    r"\b(?:i|we|you) (?:can )?see\W*$|\b(?:it|he|she|they|which) (?:says?|said|reads?|prints?|printed|wrote|writes"
-    r"|answer\w*|contain\w*|show\w*|return\w*)\W*$",
-    r"\bfrom (?:the|a|an|my|your|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation"
-    r"|chat"
-    r"|history|page|email|ticket)\W*$",
-    r"\bthe (?:transcript|raw \w+|following (?!content|command|change)\w+)\W*$|\banswer with\b|\bwhat not to\b",
-    r"\b(?:permission|approval|confirmation|consent|whether to|refus\w+|exact|verbatim|literal\w*|by example"
-    r"|word for word)\b|\b(?:wait|stop)\b(?!\w| the (?:server|process|container))",
+    r"|the (?:frame|call|tag))\b",
+    r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of) this\W*$|\bit together\b|\bcall (?:it"
+    r"|this) (?:an?|the)\b",
+    r"\b(?:subject|right words|between the lines|my memory|angle)\W*$|\bi can (?:only |already |also )?(?:see"
+    r"|guess)\b|^i can \w+\W*$",
+    r"[\"”»,*]\W*(?:\w+ ){0,2}(?:said|says|wrote|replied|typed|thought|whispered|cried)\b",
+    r"\bfor (?:reference|documentation|illustration|completeness|the record)\W*$",
+    # "Running it would be wrong" is no announcement of running it
     r"^\w+ing (?!(?:(?:(?:in|on|at|for|into|with|up) )?(?:the|another|my|your|a new)|it|them|again|now|that|if"
     r"|whether)\b|`)"
-    r"[^:：.!…]*[:：]?$"
-    r"|^(?:writing|parsing|understanding|emitting|wrapping|formatting)\b(?! (?:the|it|some)\b)",
-    r"^(?:now|next|first|then|finally|lastly)\b,? (?:(?:for|the|an?|another) )+(?:\w+ )?(?:examples?|syntax"
-    r"|formats?|frames?|tags?)\b",
-    rf"^(?:now|next|first|then|finally|lastly)\b,? (?:for )?(?:the|an?|another) (?:\w+ )?(?!calls?\b){_TOLD}",
-    r"^step \d+\W+the \w+ \w+s\W*$",
-    rf"^(?!here\b|\w+,? (?:the|an?|another) (?:\w+ ){{0,2}}calls?\W*$|(?:{_OPENING}[\s,:*]+)*"
-    r"(?:re-?)?(?:run|execut|mak|issu|send|perform|do\b|try|repeat|trac|call\b)\w*)"
-    r".*?\b(?:an?|the|this|that|these|another|some|my|your|two|three|few)"
-    rf"(?: [\w-]+){{0,2}}? {_SHOWN}{_HEAD}",
-    r"^\w+ing\b(?:(?!\b(?:what|how|if|whether|why|where|(?<!like )that|which)\b).)*(?:, \w+ \w+|\b(?:is|are|was"
-    r"|were|will"
-    r"|would|can|could|should|must|means?|makes?|looks?|seems?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why"
-    r"|where)\b).*\b(?:gives?|gave"
-    r"|shows?|reveals?|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
-    r"|print(?:s|ed))\b|\bignoring (?:it|this|that|them|the)\b",
-    rf"\b{_TELL}\b(?: (?!and\b|in\b)[\w-]+){{1,5}}? {_TOLD}",
-    r"\b(?:stress|emphasi[sz]e|warn|note|state|admit|alert|caution)\b (?:that|about|against|you)\b|\bremind you\b",
-    rf"\b{_SPEAKER}(?:['’]s)? (?:wrote|writes?|sent|sends?|said|says?|emit(?:s|ted)?|prints?|printed|produce[sd]?"
-    r"|gave|gives?"
-    r"|did|does|tried|answer(?:s|ed)?|repl(?:y|ies|ied)|response|respond(?:s|ed)?|outputs?|turn|message|call)\b",
-    r"\bcompare (?:it|this|that|them) (?:with|to)\b|\bi can (?:only |already |also )?(?:see|guess)\b|\blearning\b"
-    r"|\b(?:says?|said|sends?|sent|writes?|with|by|like) this\b|\bhave a (?:problem|question)\b",
-    r"\b(?:record|report|repeat|tell|show|summari[sz]e)\b.{0,20}\bwhat (?:was|were|has been) \w+",
-    r"^i(?:['’]m| am)(?: now| still)? (?:seeing|hearing|looking|reading|using|(?:getting|receiving) this|wondering"
-    r"|asking|thinking|talking)\b"
-    r"|^(?:i|we)(?:['’]ll| will) have \w+(?:ed|en)\b|\bask about\b"
-    r"|\b(?:holds?|contains?|includes?) (?:this|that|these|the following)\W*$",
-    r"\bfor (?:reference|documentation|illustration|completeness|the record)\W*$"
-    r"|\b(?:in the style of|answer in)\b|^i (?:need|want) you\b|\bi (?:find|read|notice|spot)\W*$",
+    r"[^:：.!…]*[:：]?$",
+    r"^\w+ing\b(?:(?!\b(?:what|how|if|whether|why|where|(?<!like )that|which)\b).)*(?:, \w+ \w+|\b(?:is|are|was|were"
+    r"|will|would"
+    r"|can|could|should|must|means?|makes?|looks?|seems?)\b)",
+    r"^\w+ing\b.*\b(?:helps?|works?|fails?|needs?|takes?|costs?|requires?|deletes?|removes?)\W*$",
 )
 """What makes of such words an announcement of something that is shown, or a refusal."""
 OTHER_UNMEANT: Final = _words(
-    r"^(?!.*(?:prüf|schau|les|such|führ|vérifi|regard|cherch|lis|lanc|corrig|revis|comprob|verific|ejecut|execut|busc"
-    r"|control|cerc|провер|посмотр|запу|kijk|zoek)).*\b(?:syntaxe?|syntaxis|sintaxis|sintaxe|sintassi|format[eo]?"
-    r"|formaat"
-    r"|aufruf|appel|llamada|chamada|chiamata|aanroep|формат|синтаксис|вызов|modells|modèle|modelo|modello|модели)"
-    r"(?: \w+)?\W*$",
-    r"\b(?:erklär|erläuter|zitier|beschreib|veranschaulich|schilder)e?n?\b|\bin erinnerung\b"
-    r"|\b(?:hier|ici|aquí|aqui|сюда|здесь)(?: \w+)?\W*$|\bein muster\b"
-    r"|\b(?:dir|ihnen|euch|format|syntax|aufruf)\b.{0,40}\bzeigen\b|\bfolgende[sn]?\W*$"
-    r"|\bdies\w* (?:aufruf|text|zeile|ausgabe|antwort)\b",
-    r"\b(?:expliquer|citer|décrire|illustrer|(?:te|vous) (?:montrer|présenter|rappeler))\b"
-    r"|\b(?:montrer|présenter)\b.{0,40}\b(?:format|appels?|syntaxe)\b",
-    r"\b(?:explicar|citar|ilustrar|(?:describir|presentar|recordar|mostrar|explicar|citar)(?:te|les?|os))\b"
-    r"|\b(?:mostrar|describir|descrever)\b.{0,40}\b(?:formato|llamadas?|chamadas?|sintaxis|sintaxe)\b"
-    r"|\bc[oó]mo se escrib\w+|\b(?:te|lhe) mostrar\b",
-    r"\b(?:spieg|descriv|illustr)\w*|\bcitare\b|\bmostrar(?:ti|vi|le)\b"
-    r"|\bmostrare\b.{0,40}\b(?:formato|chiamat\w|sintassi)\b",
-    r"\b(?:uitleg\w*|citeren|beschrijven|toelichten|laten zien)\b",
-    r"\b(?:покажу|показать|объясн|поясн|процитир|опиш|опис(?:ать|ыва)|приведу|привести)\w*",
-    r"(?:让|讓|我|来|來|将|將|先|会|會|要|再)(?:给你|給你|为你|為你|向你|您)?(?:展示|解释|解釋|说明|說明|介绍|介紹"
-    r"|引用|演示|描述|举|舉|复述|複述|转述|轉述)"
-    r"|(?:给|給)(?:你|您)看|写法|寫法|示范|示範|贴在|貼在|(?:这|這)[种種]格式"
-    r"|(?:这|這)段(?:文|话|話|内容|內容)|(?:这里|這裡|这儿)[:：。]?\s*$",
-    r"(?:説明|引用|紹介|提示|例示|解説|記載)(?:し|いたし)|(?<!表)示し|見せ|書き方|貼り付け|載せ",
+    r"\b(?:comme|como|als(?! nächstes| erstes))\b|\bvor\W*$|\b(?:vorlage|muster)\b|\b(?:hier|ici|aquí|aqui|сюда"
+    r"|здесь)(?: \w+)?\W*$",
     r"\b(?:beispiel|exempl?[eou]|ejemplo|esempi|voorbeeld|bijvoorbeeld|exempel|eksempel|przykład|příklad|пример"
-    r"|приклад|например|örne[kğ]"
-    r"|esimerk|contoh|péld|παράδειγμα)\w*|\bví dụ\b|例|范例|مثال|उदाहरण|ตัวอย่าง|לדוגמ|예를|예시",
-    r"\b(?:würde|könnte|pourrai|podría|potre|poderia|zou)\w*|\b(?:serait|sería|sarebbe|seria)\b|\b(?:wie folgt"
-    r"|so aus)\b"
-    r"|\bcom[eo] (?:ceci|suit|ça|est[eo]|sigue|questo|segue)\b|如下|这样|這樣|このよう|次のよう|다음과",
-    r"\b(?:schrieb|gestern|dijo|escribió|ayer|ieri|disse|ontem|вчера)\b|\b(?:написал|сказал|ответил)\w*|之前|昨天"
-    r"|昨日|前回|어제"
-    r"|用户(?:要求|让|请求|说)|模型|モデル|모델",
-    r"붙여\s?넣|예제를 들|(?:설명|인용|소개|예시)(?:을|를)?\s?(?:하|해|드리)|보여\s?(?:드리|줄|주겠)",
+    r"|приклад|например"
+    r"|örne[kğ]|esimerk|contoh|péld|παράδειγμα)\w*|\bví dụ\b|例|范例|مثال|उदाहरण|ตัวอย่าง|לדוגמ|예를|예시",
+    r"\b(?:erklär|erläuter|zitier|beschreib|zeig|expliq|explic|montr|mostr|spieg|descri|uitleg|citer|объясн|покаж"
+    r"|показ)\w*"
+    r"|展示|解释|解釋|说明|說明|介绍|介紹|引用(?!：|:|。|$)|演示|描述|格式|写法|寫法|这样|這樣|説明|紹介|書き方|見せ|설명|보여",
+    r"\b(?:würde|könnte|pourrai|podría|potre|poderia|zou)\w*|\b(?:gestern|hier soir|ayer|ieri|ontem|вчера)\b"
+    r"|昨天|昨日|어제",
 )
-"""The same in the other languages: that something is told, or shown to somebody."""
+"""The same in other languages."""
 CONDITIONS: Final = _words(
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\bwith your (?:permission|approval)\b"
     r"|\bif (?:it is|that is|it['’]s|that['’]s) ok",
-    r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)",
+    r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)"
+    r"|\bnext (?:week|month|year)\b",
     r"\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b|\bhypothetical\w*|\bin theory\b",
 )
 
@@ -438,7 +515,7 @@ _FOREIGN_LINES: Final = (
     r"|claude|qwen"
     r"|llama|assistent|asistente|assistente|ассистент|助手|アシスタント|어시스턴트)[\])*_]{0,3}"
     r"(?: \([^)\n]*\))?\W{0,3}[:：](?!\S*//)",
-    r"[\[(](?:assistant|user|human|ai|bot|system|tool)[\])]|<\|im_start\|>|<\|start_header_id\|>|\[INST\]",
+    r"role\s*[:=]|[\[(](?:assistant|user|human|ai|bot|system|tool)[\])]|<\|im_start\|>|<\|start_header_id\|>|\[INST\]",
     r"#{1,6} *(?:assistant|user|system|instruction|response|input|output)\b",
     # programs, JSON and YAML
     r"(?-i:(?:def|class|fn|func|const|let|var|import|from|public|private|static|function)\s+[\w.*{]+\s*(?:[=({:;<]"

@@ -2,8 +2,11 @@
 
 An invented call can cost a disk, a missed one costs a turn. So a frame is a call only where nothing says that it is a
 mention: not the markup around it, not the words before and behind it on its line, not the lines around it. When in
-doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp
-(November 2026): nothing, or a sentence that says what they do next.
+doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp and
+from recorded answers (November 2026): nothing, or a sentence that says what they do next.
+
+Such a sentence is known by what it consists of, not by what it lacks: the model itself, a verb of work, and things. A
+word that is not known may stand for a text that is shown, so it leaves the frame text. The words of the call are known.
 """
 
 from __future__ import annotations
@@ -21,13 +24,23 @@ from toolwire.tool_formats.mention_words import (
     OTHER_UNMEANT,
     REFUSALS,
     STEPS,
+    THINGS,
     UNMEANT,
+    drop_other_loose,
+    drop_purpose,
     find_example_label,
+    find_other_person,
+    find_other_run,
+    find_other_thing,
+    find_other_work,
+    find_own_words,
     find_quoting,
+    find_talk,
     find_title,
     match_filler,
     match_foreign_line,
     match_interjection,
+    match_name,
     match_outlook,
     match_remark,
     match_reported,
@@ -38,6 +51,8 @@ from toolwire.tool_formats.quoted_text import Place
 
 MAX_BEHIND: Final = 1000
 """Characters behind a frame that are looked at."""
+_MAX_SENTENCE: Final = 400
+"""Characters of a sentence that can announce a call."""
 _INDENTED: Final = 4
 """Columns from which Markdown reads a line as code."""
 
@@ -58,6 +73,8 @@ class Candidate(Struct, frozen=True):
     """Does another call wait before it?"""
     is_required: bool = False
     """The request demands a call, and this is the JSON of one: only a refusal speaks against it."""
+    named: frozenset[str] = frozenset()
+    """The words of the call: a sentence that announces it may name them."""
 
 
 _match_list_item = re.compile(
@@ -72,7 +89,7 @@ _find_abbreviation = re.compile(
     r"|p|pp|ed|vol|ch|art|par|dr|mr|mrs|st|e\.x|np|t\.ex|bv|m\.a\.w)\.$",
     re.IGNORECASE,
 ).search
-_DECORATION: Final = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\Z")
+_match_decoration = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]*").match
 """Blanks, emphasis and emoji."""
 _find_tags = re.compile(r"</?(?:b|i|u|em|strong|span|p|div)>")
 _CLOSING_TAGS: Final = re.compile(r"(?:</(?:b|i|u|em|strong|span|p|div)>\s*)+\Z")
@@ -87,7 +104,9 @@ _match_joint = re.compile(r"\s*(?:,|;|\+|&|and|then|and then|und|et|y|e|и|和)?
 
 
 def _strip_decoration(text: str) -> str:
-    return _DECORATION.sub("", _CLOSING_TAGS.sub("", text))
+    text = _CLOSING_TAGS.sub("", text)
+    decoration = _match_decoration(text[::-1])
+    return text[: len(text) - decoration.end()] if decoration else text
 
 
 def _find_announcement(sentence: str) -> str:
@@ -97,16 +116,126 @@ def _find_announcement(sentence: str) -> str:
     return sentence[found[-1] :].lstrip(" ,;—–") if found else ""
 
 
-def _is_announcement(sentence: str) -> bool:
-    """Does it say that work is done next?"""
+def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool:
+    """Does it say that work is done next? `named`: the words of the call."""
+    if len(sentence) > _MAX_SENTENCE:
+        return False
     clause = _find_announcement(sentence)
-    if match_work(clause):
-        return not UNMEANT.search(clause) and not CONDITIONS.search(sentence)
+    work = match_work(clause)
+    if work:
+        is_named = _names_things(
+            clause[work.end() :], named, is_action=work["action"] is not None, is_alone=work["alone"] is not None
+        )
+        return is_named and not UNMEANT.search(clause) and not CONDITIONS.search(sentence)
     if STEPS.search(sentence):
         return not any(kind.search(sentence) for kind in (UNMEANT, CONDITIONS, REFUSALS))
-    if clause or not OTHER_ANNOUNCEMENTS.search(sentence) or sentence.rstrip().endswith(_QUESTION_MARKS):
+    if clause or sentence.rstrip().endswith(_QUESTION_MARKS):
         return False
-    return not any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT))
+    return _is_other_announcement(sentence, named)
+
+
+def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:
+    """Are the objects of a verb things, and no words? `rest`: what stands behind the verb. The last word of every
+    phrase in it must be known."""
+    rest = _find_code.sub(" file ", _find_beneficiary.sub(r"\1", drop_purpose(rest)))
+    phrase: list[str] = []
+    has_pronoun = has_thing = is_part = False
+    for token in [*_find_words(rest), "."]:
+        word = token.lower()
+        if word in _DOUBTS or (word in _CONDITIONS and (phrase or has_thing or has_pronoun)):
+            return False
+        if word in _LINKS or not word[0].isalnum():
+            is_known = not phrase or (_is_known(phrase, named) and (is_action or not _is_of_call(phrase[-1])))
+            if not is_known and (word != "of" or phrase == ["one"]):
+                return False
+            has_thing = has_thing or (is_known and bool(phrase))
+            is_part = not is_known or (is_part and not phrase)
+            phrase = []
+        elif phrase or word not in _LOOSE:
+            phrase.append(token)
+        has_pronoun = has_pronoun or word in _PRONOUNS
+    return not is_part and (has_thing or (is_action and (has_pronoun or is_alone)))
+
+
+def _is_of_call(noun: str) -> bool:
+    """Can it be what a call consists of? Then to write or to list it may be to show the call."""
+    return _to_singular(noun.lower()) in _CALL_NOUNS
+
+
+def _is_known(phrase: list[str], named: frozenset[str]) -> bool:
+    words = [_to_singular(one.lower()) for one in phrase]
+    if words[-1] in THINGS or " ".join(words[-2:]) in THINGS or not named.isdisjoint(words):
+        return True
+    return phrase[-1].isdigit() or (phrase[-1][0].isupper() and phrase[-1].lower() not in _TONGUES)
+
+
+def _to_singular(word: str) -> str:
+    if word in THINGS:
+        return word
+    for ending, instead in (("'s", ""), ("’s", ""), ("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("s", "")):
+        if word.endswith(ending) and len(word) > len(ending) + 2 and not word.endswith("ss"):
+            return word.removesuffix(ending) + instead
+    return word
+
+
+def list_words(name: str, arguments: str) -> frozenset[str]:
+    """The words of a call that the sentence before it may name: of the tool's name, and of the values."""
+    values = _find_keys.sub(" ", arguments[:_MAX_VALUES])
+    return frozenset(_to_singular(one.lower()) for one in _find_parts(f"{name} {values}"))
+
+
+def _is_other_announcement(sentence: str, named: frozenset[str]) -> bool:
+    found = OTHER_ANNOUNCEMENTS.search(sentence)
+    if found is None or not find_other_work(sentence) or any(one in sentence[: found.start()] for one in _COLONS):
+        return False
+    if any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT)):
+        return False
+    is_named = bool(find_other_thing(sentence) or find_other_run(sentence)) or not named.isdisjoint(
+        _find_words(sentence.lower())
+    )
+    return is_named or not _has_word(drop_other_loose(sentence))
+
+
+_MAX_VALUES: Final = 400
+"""Characters of the arguments that are looked at. A long text has all words."""
+_find_keys = re.compile(r"\"\w+\"\s*:")
+_find_code = re.compile(
+    r"`[^`]*`|\"[^\"]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+|\b\w*[a-z][A-Z]\w*"
+    r"|\B--?\w[\w-]*"
+)
+"""The name of a file, a function, or the like."""
+_find_words = re.compile(r"[\w'’-]+|[,;:：()—–]").findall
+_find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}").findall
+_find_beneficiary = re.compile(
+    r"\b(?:for|near|around) (?:you|us|me)\b(?! to\b)|\b(it|this|that|them) out\b", re.IGNORECASE
+)
+_DOUBTS: Final = frozenset(
+    "as but here like neither never no none not than though although unless until you yet".split()
+)
+"""Words that make it doubtful that it is done, or that it is done now."""
+_CALL_NOUNS: Final = frozenset("argument code command field json operation parameter query request tool value".split())
+_CONDITIONS: Final = frozenset("if once when whenever".split())
+_PRONOUNS: Final = frozenset("both everything it so that them these this those".split())
+_TONGUES: Final = frozenset(
+    """chinese english french friday german hermes japanese json latin llama markdown mistral monday python qwen
+    saturday spanish sunday thursday tuesday wednesday xml yaml""".split()
+)
+"""Names of what words can be written in."""
+_LOOSE: Final = frozenset(
+    """a again all also an and another around at away back both by carefully closer current currently deeper different
+    directly down each every everything exactly existing few first for from full further how if in into it its
+    last latest my new next now of off on other our own parallel please properly quickly recent relevant right
+    some step that the their them then these this those through to today together tomorrow too two under up
+    using way what what's where whether which why with your""".split()
+)
+"""Words before the noun that say nothing about it."""
+_LINKS: Final = frozenset(
+    """about accordingly after again also and are as at because before below by can could directly exactly first for
+    from has have here i if in instead into is it itself myself near next now of on or please properly right
+    should simultaneously so that then there they this to too under until using was we were when where which
+    while who why with would""".split()
+)
+"""Words behind a noun."""
 
 
 def _list_sentences(text: str) -> list[str]:
@@ -135,13 +264,15 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
     lines, paragraph = place.lines[left_over:], place.paragraph - left_over
     if before.strip():
         if candidate.follows_call and candidate.is_token:
-            return _judge_words(before, lines)
-        return _judge_line(before, lines, candidate.is_token)
+            return _judge_words(before, lines, candidate.named)
+        return _judge_line(before, lines, candidate)
     indent = len(before.expandtabs(_INDENTED))
-    is_introduced = lines and _measure_indent(lines[0]) < _INDENTED and _is_announcement(_last_sentence(lines[0]))
+    is_introduced = (
+        lines and _measure_indent(lines[0]) < _INDENTED and _is_announcement(_last_sentence(lines[0]), candidate.named)
+    )
     if indent >= _INDENTED and not (candidate.is_token and is_introduced):
         return Mention("it is indented as code")
-    return _judge_lines(lines, paragraph, indent)
+    return _judge_lines(lines, paragraph, indent, candidate.named)
 
 
 _match_call_ends = re.compile(r"^\s*(?:</[\w:]*(?:tool_calls?|function\w*|invoke)>\s*)+")
@@ -154,8 +285,9 @@ _match_other_call = re.compile(
 ).match
 
 
-def _judge_line(before: str, lines: tuple[str, ...], is_token: bool) -> Mention | None:
+def _judge_line(before: str, lines: tuple[str, ...], candidate: Candidate) -> Mention | None:
     """Words stand before it on its line: they must be a sentence that ends there."""
+    is_token, named = candidate.is_token, candidate.named
     words = _strip_decoration(before)
     is_glued = before[-1:] not in (" ", "\t")
     if not words or not _has_word(words) or _match_list_item(before) or match_foreign_line(before):
@@ -163,51 +295,51 @@ def _judge_line(before: str, lines: tuple[str, ...], is_token: bool) -> Mention 
     if _has_open_quote(before) or before.endswith(_ESCAPES):
         return Mention("it stands between quotation marks, or in a string")
     if words.endswith(_COLONS):
-        is_sentence = _is_announcement(_last_sentence(words)) or (is_token and is_glued)
+        is_sentence = _is_announcement(_last_sentence(words), named) or (is_token and is_glued)
     else:
         is_sentence = words.endswith(_SENTENCE_ENDS) and not _find_abbreviation(words)
         is_sentence = is_sentence or (is_token and words[-1].isalnum() and is_glued)
         is_sentence = is_sentence and (is_glued or not words.endswith(_QUESTION_MARKS))
     if not is_sentence:
         return Mention("the sentence before it goes on")
-    return _judge_words(words, lines)
+    return _judge_words(words, lines, named)
 
 
-def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int) -> Mention | None:
+def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: frozenset[str]) -> Mention | None:
     """It stands on a line of its own: the lines before must be a sentence, or there must be none."""
-    if not lines or _is_behind_announced(lines):
+    if not lines or _is_behind_announced(lines, named):
         return None
     line = _strip_decoration(lines[0])
     if match_foreign_line(lines[0]) or _match_rule(line):
         return Mention("the line before it is not a sentence")
-    if not _is_announcement(_last_sentence(line)):
+    if not _is_announcement(_last_sentence(line), named):
         if line.endswith(_QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
         if not line.endswith(_SENTENCE_ENDS) and not (len(lines) == 1 and match_interjection(f"{line} ")):
             return Mention("the line before it is not a sentence")
-        if any(map(match_foreign_line, lines[1:paragraph])):
-            return Mention("the lines before it are not sentences")
     elif not (line[-1].isalnum() or line[-1] in _AFTER_ANNOUNCEMENT):
         return Mention("the line before it is not a sentence")
+    if any(map(match_foreign_line, lines[1:paragraph])):
+        return Mention("the lines before it are not sentences")
     outer = next((one for one in lines if _measure_indent(one) < indent), "").rstrip()
     if indent and (outer.endswith("::") or outer.lstrip().startswith("..")):
         return Mention("it is indented as code")
     if _has_open_quote("\n".join(reversed(lines[:3]))):
         return Mention("it stands between quotation marks")
-    return _judge_words(line, lines[1:])
+    return _judge_words(line, lines[1:], named)
 
 
-def _is_behind_announced(lines: tuple[str, ...]) -> bool:
+def _is_behind_announced(lines: tuple[str, ...], named: frozenset[str]) -> bool:
     """Does it follow a list or a code block, and does the line before that say that the model does it now?"""
     items = sum(1 for _ in takewhile(_match_list_item, lines))
     fence = _match_fence_end(lines[0])
     opening = next((n for n, one in enumerate(lines[1:], 2) if one.lstrip().startswith(fence[1])), 0) if fence else 0
     above = lines[items or opening :]
-    if not above or len(above) == len(lines) or (items and _is_announcement(_last_sentence(lines[0]))):
+    if not above or len(above) == len(lines) or (items and _is_announcement(_last_sentence(lines[0]), named)):
         return False
     # what points to the list or the code block does not point to the call
-    line = _find_pointer.sub("the", _find_plan.sub("Let me start:", above[0]))
-    return _is_announcement(_last_sentence(line))
+    line = _find_pointer.sub("that", _find_plan.sub("Let me start:", above[0]))
+    return _is_announcement(_last_sentence(line), named)
 
 
 _match_fence_end = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*$").match
@@ -217,15 +349,17 @@ _AFTER_ANNOUNCEMENT: Final = ".!?…。！？।:：)]`>\"”’'%—–-,;"
 _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
 
-def _judge_words(words: str, lines: tuple[str, ...]) -> Mention | None:
+def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> Mention | None:
     """The last sentence must say that the model works now, or nothing. Any other sentence may be about the call."""
     if any(map(_is_title, lines[:5])):
         return Mention("it is one of several examples")
     *earlier, sentence = _list_sentences(words) or [words]
     above = earlier[-1] if earlier else _last_sentence("".join(lines[:1]))
-    if above and (find_quoting(above) or (not earlier and _strip_decoration(above).endswith(_COLONS))):
+    if above and (find_quoting(above) or not _is_about_work(above)):
         return Mention("the sentence before it is quoted")
-    if _is_announcement(sentence):
+    if above and not earlier and (_strip_decoration(above).endswith(_COLONS) or _is_name(lines[0])):
+        return Mention("the sentence before it is of somebody who is named")
+    if _is_announcement(sentence, named):
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
@@ -234,10 +368,39 @@ def _judge_words(words: str, lines: tuple[str, ...]) -> Mention | None:
     return None
 
 
+def _is_about_work(sentence: str) -> bool:
+    """Is it of the model, its user, or the things that it works on? Else it may tell a story, or introduce a text."""
+    sentence = sentence[-_MAX_SENTENCE:]
+    if find_other_person(sentence):
+        return False
+    if not _match_letter(sentence):
+        return True
+    if find_talk(sentence):
+        return False
+    words = map(_to_singular, _find_words(sentence.lower()))
+    is_about = (
+        find_own_words(sentence)
+        or _find_code.search(sentence)
+        or find_other_thing(sentence)
+        or any(one in THINGS for one in words)
+    )
+    return bool(is_about) or _says_nothing(sentence) or _is_announcement(sentence)
+
+
+_match_letter = re.compile(r"[\s\"“'*_]*[^\W\d]").match
+
+
+def _is_name(line: str) -> bool:
+    return match_name(line) is not None and not _says_nothing(line) and not _is_announcement(line)
+
+
 def _says_nothing(sentence: str) -> bool:
     """Is it a few words that go with any call, or the state of the work?"""
     words = f"{_find_tags.sub('', sentence).strip()} "
-    return any(match(words) for match in (match_interjection, match_filler, match_state))
+    state = match_state(words)
+    if state:
+        return state["wanted"] is None or _names_things(state["wanted"], frozenset(), is_action=False)
+    return any(match(words) for match in (match_interjection, match_filler))
 
 
 def _is_title(line: str) -> bool:
@@ -250,7 +413,7 @@ def _is_title(line: str) -> bool:
 
 _match_short_title = re.compile(
     r"\W*(?:[\w'’-]+ ){0,3}?(?:examples?|samples?|answers?|responses?|repl(?:y|ies)|turns?|dialog(?:ue)?s?|transcripts?"
-    r"|conversations?|completions?|training)\b[^\n]{0,12}",
+    r"|conversations?|completions?|training|agents?|assistants?|models?)\b[^\n]{0,12}",
     re.IGNORECASE,
 ).fullmatch
 _match_example = re.compile(

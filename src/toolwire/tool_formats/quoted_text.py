@@ -101,11 +101,11 @@ _BLOCK_STARTS: Final = (
     "....", "====", "++++", "____", "****", "////", "\\BEGIN", "[CODE", "[QUOTE",
 )  # fmt: skip
 """Every opening holds one of these: most text has none, and to look for them takes no time."""
-_SPEAKER_MARKS: Final = (":", "：", "<|", "[INST]")
+_SPEAKER_MARKS: Final = (":", "：", "<|", "[INST]", "#", "**")
 _find_speaker = re.compile(
     r"^[^\w\n]{0,20}+(?:user|human|customer|you|alice|bob|utilisateur|benutzer|nutzer|usuario|utente|пользователь|用户"
     r"|使用者|ユーザー|사용자)[^\w\n]{0,3}(?:\([^)\n]{0,40}\)[^\w\n]{0,3})?[:：]|<\|im_start\|>|<\|start_header_id\|>user"
-    r"|^[ \t]*\[INST\]",
+    r"|^[ \t]*\[INST\]|^(?:#{1,6} ?|\*\*)(?:user|human)\b\W{0,20}$",
     re.MULTILINE | re.IGNORECASE,
 ).search
 """A line of another person in a conversation that is shown."""

@@ -25,6 +25,7 @@ from toolwire.tool_formats.mentions import (
     find_mention_behind,
     is_joint,
     is_mark_talked_about,
+    list_words,
 )
 from toolwire.tool_formats.pending_calls import PendingCalls
 from toolwire.tool_formats.quoted_text import MAX_BEFORE, Place, QuotedText
@@ -628,7 +629,7 @@ class TextReader:
                 wait.watch(self._text, ANY_TEXT, 0)
             return is_talk is not None or frame.pieces == (source,)
         self._judge_pending(has_next=True)
-        candidate = None if self._is_about_calls else self._describe_candidate(wait.openings[0])
+        candidate = None if self._is_about_calls else self._describe_candidate(wait.openings[0], frame)
         if candidate is None or find_mention_before(candidate):
             self._note_mention()
             self._release(frame.end)
@@ -637,12 +638,14 @@ class TextReader:
         self._accept_frame(frame, wait.openings[0], candidate)
         return True
 
-    def _describe_candidate(self, opening: Opening) -> Candidate:
+    def _describe_candidate(self, opening: Opening, frame: Frame) -> Candidate:
         place, has_call = self._quotes.describe_place(), self._pending.candidate is not None
         if self._is_nested or (has_call and is_joint(place.before)):
             place = replace(place, before="")
         is_token = _match_token(self._text, self._at) is not None
-        return Candidate(place, is_token, has_call, opening.format.needs_required_call)
+        call = next(one for one in frame.pieces if isinstance(one, TextCall))
+        named = list_words(call.name, call.arguments)
+        return Candidate(place, is_token, has_call, opening.format.needs_required_call, named)
 
     def _accept_frame(self, frame: Frame, opening: Opening, candidate: Candidate = _IN_THOUGHT) -> None:
         source = self._text[self._at : frame.end]
