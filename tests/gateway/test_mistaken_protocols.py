@@ -84,3 +84,57 @@ def test_a_stored_conversation_needs_no_input(served: Served, more: dict[str, An
     body = {"model": scene.model, "store": False, **more}
     got = ask(served.port, "POST", "/v1/responses", json.dumps(body).encode())
     assert b"`input`" not in got.data
+
+
+@pytest.mark.parametrize(
+    "body", [{"input": ""}, {"input": "  "}, {"prompt": "Hi"}, {"input": [], "messages": [{"role": "user"}]}]
+)
+def test_nothing_is_also_a_text_that_says_nothing(served: Served, body: dict[str, Any]) -> None:
+    status, said = ask_loopback(served, "openai-responses", body)
+    assert status == 400, said
+
+
+ONE = {"type": "function", "name": "weather"}
+CHOICES: list[tuple[Any, Any]] = [
+    ({"type": "function", "function": {"name": "weather"}}, ONE),
+    ({"function": {"name": "weather"}}, ONE),
+    ({"name": "weather"}, ONE),
+    ({"type": "tool", "name": "weather"}, ONE),
+    ({"type": "any"}, "required"),
+    ({"type": "auto"}, "auto"),
+    ({"type": "none"}, "none"),
+    (
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "weather"}}]}},
+        {"type": "allowed_tools", "mode": "auto", "tools": [ONE]},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize(("given", "meant"), CHOICES)
+def test_responses_takes_the_tool_choice_of_other_protocols(
+    served: Served, given: Any, meant: Any, target: str
+) -> None:
+    """A provider gets the same as if the client had written it as OpenAI takes it here."""
+    got = []
+    for choice in (given, meant):
+        scene = served.scene(target, whole_answer(target))
+        more = {"tools": TOOLS["openai-responses"], "tool_choice": choice}
+        assert call(served, "openai-responses", scene.model, False, **more).status == 200
+        sent = scene.asked[0].json()
+        got.append(sent.get("tool_choice", sent.get("toolConfig")))
+    assert got[0] == got[1]
+
+
+@pytest.mark.parametrize(("choice", "owner"), [("required", "openai-chat"), (ONE, "openai-responses")])
+def test_messages_names_the_protocol_of_a_tool_choice(served: Served, choice: Any, owner: str) -> None:
+    more = {**TURNS["anthropic"], "tools": TOOLS["anthropic"], "tool_choice": choice}
+    status, said = ask_loopback(served, "anthropic", more)
+    assert status == 400
+    assert f"this tool choice looks like that of {owner}, whose requests go to {PLACES[owner]}" in said
+
+
+@pytest.mark.parametrize("kind", [[], {}, 5, None, ""])
+def test_a_tool_choice_of_no_protocol(served: Served, kind: Any) -> None:
+    status, said = ask_loopback(served, "openai-responses", {"input": "Hi", "tool_choice": {"type": kind}})
+    assert status in (200, 400), said

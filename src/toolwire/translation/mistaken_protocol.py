@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from toolwire.core.codec import Codec
-from toolwire.core.ir import Opaque, Request
-from toolwire.core.json_values import Malformed, Object
+from toolwire.core.ir import Opaque, Request, Text, Tool, Turn, replace_fields
+from toolwire.core.json_values import Json, Malformed, Object
+from toolwire.core.losses import Ledger
 from toolwire.protocols import CODECS
 
 
@@ -29,7 +30,24 @@ def _describe_shape(codec: Codec, body: Object) -> str:
     for other in others if isinstance(tools, list) else ():
         if _count_unknown(other, {other.constraints.turns_key: [], "tools": tools}) == 0:
             return f"these tools look like those of {other.name}, whose requests go to {_endpoint_of(other.name)}"
+    for other in others if body.get("tool_choice") is not None else ():
+        if _writes_choice(other, body["tool_choice"]) and not _writes_choice(codec, body["tool_choice"]):
+            name = other.name
+            return f"this tool choice looks like that of {name}, whose requests go to {_endpoint_of(name)}"
     return ""
+
+
+def _writes_choice(codec: Codec, wire: Json) -> bool:
+    """Would a protocol write the tool choice so?"""
+    try:
+        choice = codec.read_request({codec.constraints.turns_key: [], "tool_choice": wire}).choice
+    except (Malformed, RecursionError):
+        return False
+    if choice is None:
+        return False
+    tools = tuple(Tool(tool.name, "", {}) for tool in choice.tools)
+    request = Request(turns=(Turn("user", (Text("?"),)),), tools=tools, choice=replace_fields(choice, mode=choice.mode))
+    return bool(codec.write_request(request, Ledger(codec.name, codec.name)).get("tool_choice") == wire)
 
 
 def _count_unknown(codec: Codec, body: Object) -> int | None:

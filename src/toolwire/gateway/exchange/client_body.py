@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.core.codec import Codec, Members, RequestPeek
-from toolwire.core.ir import EMPTY_MAPPING, Failure, Request
+from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text
 from toolwire.core.json_values import Malformed, Object, Path, decode, encode, expect_object, replace_lone_halves
 from toolwire.core.request_members import RequestMembers, letters_of
 from toolwire.gateway.settings.config import ClientKey
@@ -168,7 +168,8 @@ def refuse_empty(body: ClientBody) -> Failure | None:
     try:
         request = body.read_request()
         sources = (decode(bytes(members[name])) for name in body.codec.request_members.turn_sources if name in members)
-        if request.turns or request.system or any(sources):
+        said = [part for turn in request.turns for part in turn.parts]
+        if request.system or any(sources) or any(not isinstance(part, Text) or part.text.strip() for part in said):
             return None
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)

@@ -76,7 +76,7 @@ from toolwire.protocols.openai_responses.settings import read_settings, refuses_
 from toolwire.protocols.openai_responses.tools import (
     ADDITIONAL_TOOLS,
     flatten_choice,
-    holds_chat_shape,
+    has_other_shape,
     is_written,
     read_max_tool_calls,
     read_tool_choice,
@@ -95,7 +95,7 @@ def peek_request(members: Members) -> RequestPeek | None:
     if found is None:
         return None
     choice = members.get("tool_choice")
-    if choice is not None and len(choice) > _LONGEST_MODE and _names_tool_as_chat(choice):
+    if choice is not None and len(choice) > _LONGEST_MODE and _has_other_choice(choice):
         found = replace(found, is_unusual=True)
     if members.keys().isdisjoint(_CONTINUING_KEYS):
         return found
@@ -109,15 +109,15 @@ _decode_value = msgspec.json.decode
 _LONGEST_MODE = len('"required"')
 
 
-def _names_tool_as_chat(choice: msgspec.Raw) -> bool:
+def _has_other_choice(choice: msgspec.Raw) -> bool:
     try:
-        return holds_chat_shape(_decode_value(choice))
+        return has_other_shape(_decode_value(choice))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False  # reading it says what is wrong
 
 
 def flatten_tool_choice(body: Object) -> Object:
-    """A body whose tool choice has the shape of Chat, as OpenAI takes it here."""
+    """A body whose tool choice has the shape of another protocol, as OpenAI takes it here."""
     return {**body, "tool_choice": flatten_choice(body["tool_choice"])}
 
 
@@ -139,8 +139,8 @@ def read_request(body: Object) -> Request:
     turns, refers = read_input(body.get("input"), (None, "input"), reading)
     choice = read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading)
     stream = get_bool(body, "stream", None) if "stream" in body else None
-    if not turns and body.get("input") is None and not system and not any(map(body.get, names.TURN_SOURCES)):
-        raise Malformed(None, "`input` is missing")
+    if not turns and not system:
+        _refuse_missing_input(body)
     return Request(
         model,
         system,
@@ -154,6 +154,13 @@ def read_request(body: Object) -> Request:
         _request_origin(body, known, reading),
         tuple(reading.unknown_fields),
     )
+
+
+def _refuse_missing_input(body: Object) -> None:
+    if isinstance(body.get("prompt"), str):
+        raise Malformed((None, "prompt"), "expected a stored prompt's object, got a string: text goes into `input`")
+    if body.get("input") is None and not any(map(body.get, names.TURN_SOURCES)):
+        raise Malformed(None, "`input` is missing")
 
 
 def _request_origin(body: Object, understood_keys: frozenset[str], reading: ReadContext) -> Origin:

@@ -381,24 +381,37 @@ ALLOWED_TOOLS_KEYS = frozenset({"type", "mode", "tools"})
 TOOL_CHOICE_KEYS = frozenset({"type", "name", "namespace", "server_label"})
 
 
-def holds_chat_shape(choice: Json) -> bool:
-    """Does it name its tools in inner objects, as Chat does? Clients send that here, too."""
+def has_other_shape(choice: Json) -> bool:
+    """Is it written as Chat does, which names tools in inner objects, or as Anthropic does? Clients send both here."""
     if not isinstance(choice, dict):
         return False
+    if _is_anthropic_mode(choice) or _is_anthropic_name(choice):
+        return True
     tools = choice.get("tools")
     named = [choice, *tools] if isinstance(tools, list) else [choice]
     return any(isinstance(one, dict) and isinstance(one.get(key), dict) for one in named for key in _CHAT_KEYS)
 
 
 _CHAT_KEYS = ("function", "custom", "allowed_tools")
+_MODE_WORDS: Mapping[str, str] = {"any": "required", **{mode: mode for mode in CHOICE_MODES}}
 
 
-def flatten_choice(choice: Object) -> Object:
-    """The choice with what Chat keeps in inner objects beside its type."""
+def _is_anthropic_mode(choice: Object) -> bool:
+    return choice.keys() == {"type"} and str(choice["type"]) in _MODE_WORDS
+
+
+def _is_anthropic_name(choice: Object) -> bool:
+    return choice.get("type", "tool") == "tool" and "name" in choice
+
+
+def flatten_choice(choice: Object) -> Json:
+    """The choice as OpenAI takes it here: what Chat keeps in inner objects beside its type, and Anthropic's types."""
     out = _flatten(choice)
     if isinstance(tools := out.get("tools"), list):
         out["tools"] = [_flatten(tool) if isinstance(tool, dict) else tool for tool in tools]
-    return out
+    if _is_anthropic_mode(out):
+        return _MODE_WORDS[out["type"]]
+    return {**out, "type": "function"} if _is_anthropic_name(out) else out
 
 
 def _flatten(node: Object) -> Object:
@@ -417,8 +430,8 @@ def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoic
         return ToolChoice(value, origin=Origin(NAME, path, value))  # type: ignore[arg-type]
     if not isinstance(value, dict):
         raise_wrong_type(path, "a string or an object", value)
-    if holds_chat_shape(value):
-        value = flatten_choice(value)
+    if has_other_shape(value):
+        return read_tool_choice(flatten_choice(value), path, reading)
     kind = require_text(value, "type", path)
     if kind != "allowed_tools":
         name = _read_tool_name(value, path)
