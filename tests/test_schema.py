@@ -19,12 +19,10 @@ from schemas import META_SCHEMA, subset_faults, with_plain_types
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema import combine
 from toolwire.schema.combine import COPY_BUDGET
+from toolwire.schema.descriptions import add_descriptions, describe_name, missing_descriptions
 from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
     ConvertedSchema,
-    add_descriptions,
-    describe_name,
-    missing_descriptions,
 )
 from toolwire.schema.object_root import convert_to_object_root
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
@@ -1283,3 +1281,30 @@ def test_many_schemas_intersect_in_linear_time() -> None:
     out: Any = many.finish()
     assert len(out["properties"]) == len(out["required"]) == count
     assert len(out["description"].split("\n")) <= count
+
+
+DESCRIBED = {"$defs": {"A": {"type": "object", "description": "An a."}, "B": {"type": "object"}, "C": {"$ref": "#/$defs/A"}, "R": {"$ref": "#/$defs/R"}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("child", "is_described"),
+    [
+        ({"$ref": "#/$defs/A"}, True),
+        ({"$ref": "#/$defs/C"}, True),
+        ({"allOf": [{"$ref": "#/$defs/A"}], "default": None}, True),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}, True),
+        ({"$ref": "#/$defs/B"}, False),
+        ({"$ref": "#/$defs/R"}, False),
+        ({"$ref": "#/$defs/none"}, False),
+        ({"$ref": 5}, False),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}, False),
+        ({"anyOf": [{"type": "null"}]}, False),
+        ({"anyOf": {}}, False),
+    ],
+)
+def test_a_property_has_the_description_that_it_refers_to(child: Any, is_described: bool) -> None:
+    schema = {"type": "object", "properties": {"p": child}, **DESCRIBED}
+    assert missing_descriptions(schema) == ([] if is_described else ["/properties/p"])
+    added = add_descriptions(schema)
+    assert (added.schema == schema) is is_described
+    assert missing_descriptions(added.schema) == []

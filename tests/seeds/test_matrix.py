@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.raw_exchange import PROVIDERS, Served, ask, path_of, stage, whole_answer
+from gateway.raw_exchange import PROVIDERS, Served, ask, call, path_of, play_script, request_of, stage, whole_answer
 from seeds.test_shapes import PICTURE, SUMMARY
 from toolwire import translate
 
@@ -61,3 +61,47 @@ def test_the_bytes_for_the_provider_that_takes_them(served: Served, client: str)
     assert BYTES in sent
     assert SUMMARY in sent
     assert "media-summarised" not in losses
+
+
+# --- unified ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("plain")) as staged:
+        yield staged
+
+
+TOOL = {"name": "f", "description": "Does it.", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("target", PROVIDERS)
+def test_a_unified_answer_has_the_losses_of_its_request(plain: Served, target: str, is_stream: bool) -> None:
+    scene = plain.scene(target, play_script(target, is_stream))
+    asked = {"tools": [TOOL], "verbosity": "low", "top_k": 5, "cache_key": "k"}
+    got = call(plain, "unified", scene.model, is_stream, **asked)
+    last = json.loads(got.data.decode().rpartition("data: ")[2]) if is_stream else json.loads(got.data)
+    losses = last["response"]["losses"] if is_stream else last["losses"]
+    lost = translate(
+        {**request_of("unified", "m", is_stream), **asked}, "request", source="unified", target=target
+    ).losses
+    expected = [(loss.code, loss.what) for loss in lost if "max_tokens" not in loss.what]
+    assert expected, "each protocol lacks one of these settings"
+    assert [pair for pair in expected if pair not in [(loss["code"], loss["what"]) for loss in losses]] == []
+
+
+def test_ids_of_items_are_no_losses_of_an_answer() -> None:
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "f",
+        "arguments": "{}",
+        "status": "completed",
+    }
+    answer = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m"}
+    body = {**answer, "output": [{"type": "reasoning", "id": "rs_1", "summary": []}, call]}
+    for target in ("unified", "openai-chat", "anthropic", "gemini"):
+        losses = translate(body, "response", source="openai-responses", target=target).losses
+        assert {loss.code for loss in losses} <= {"request-missing", "default-added"}, target

@@ -141,6 +141,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """Seconds since 1970. The library itself never reads a clock."""
     seed: str = ""
     """What made-up ids are derived from."""
+    request_ledger: Ledger | None = None
+    """The losses of the request: unified lists them in the answer."""
 
 
 DeltaWriter = Callable[[str], bytes]

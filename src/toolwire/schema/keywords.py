@@ -6,7 +6,6 @@ tables here, and never through the JSON as such.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, Final, TypeAlias
@@ -323,66 +322,6 @@ def read_count(value: Json) -> int | None:
         return None
     number: float = value if isinstance(value, int) else to_float(value)
     return int(number) if number >= 0 and (isinstance(number, int) or number.is_integer()) else None
-
-
-# --- descriptions: which properties lack one, and one made from the name ---
-
-_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=[0-9])")
-_WORD = re.compile(r"[^\W_]+")
-
-
-def missing_descriptions(schema: Json) -> list[str]:
-    """JSON Pointers of all properties without a description."""
-    if all_schemas_pass(schema, _has_described_properties):
-        return []
-    refuse_deep_nesting(schema)
-    return [
-        json_pointer(((path, "properties"), name))
-        for node, path in walk_schemas(schema)
-        if isinstance(node.get("properties"), dict)
-        for name, child in node["properties"].items()
-        if not _is_described(child)
-    ]
-
-
-def add_descriptions(schema: Json) -> ConvertedSchema:
-    """The schema with a description for every property; a missing one is made from the name."""
-    if all_schemas_pass(schema, _has_described_properties):
-        return ConvertedSchema(schema)
-    refuse_deep_nesting(schema)
-    notes = ChangeLog()
-
-    def describe_properties(node: Object, path: Path) -> Object:
-        if _has_described_properties(node):
-            return node
-        properties: Object = dict(node["properties"])
-        for name, child in node["properties"].items():
-            if not _is_described(child) and (child is True or isinstance(child, dict)):
-                text = describe_name(name)
-                properties[name] = {**({} if child is True else child), "description": text}
-                notes.add((((path, "properties"), name)), f"the description `{text}` was made from the name")
-        return {**node, "properties": properties}
-
-    return ConvertedSchema(convert_schemas(schema, describe_properties), notes.changes())
-
-
-def describe_name(name: str) -> str:
-    """`file_path` → "The file path." """
-    found = _WORD.findall(_WORD_BOUNDARY.sub(" ", name))
-    words = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in found)
-    return f"The {words or 'value'}."
-
-
-def _is_described(child: Json) -> bool:
-    if child.__class__ is not dict:
-        return child is not True  # `false` and invalid schemas need no description
-    text = child.get("description")
-    return text.__class__ is str and bool(text) and not text.isspace()
-
-
-def _has_described_properties(node: Object) -> bool:
-    properties = node.get("properties")
-    return properties.__class__ is not dict or all(map(_is_described, properties.values()))
 
 
 # --- constraints as sentences ---

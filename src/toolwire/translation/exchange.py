@@ -120,6 +120,8 @@ class Exchange:
     """The places in the request where U+FFFD replaced half of a surrogate pair."""
     _prefix_digests: signature_memory.PrefixDigests | None = None
     """Digests of what is before each turn: a record is restored only where its context is the same."""
+    _request_ledger: Ledger | None = None
+    """What was lost of it."""
     _provider_request: Request | None = None
     """As it is sent, but with its tools, where these are written into the prompt."""
     _tool_prompt: ToolPrompt | None = None
@@ -192,6 +194,7 @@ class Exchange:
         if self.image_descriptions:
             request = replace_images(request, self.image_descriptions, ledger)
         self._provider_request = request = self._adapt_request(request, ledger)
+        self._request_ledger = ledger
         return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
 
     def find_images(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> tuple[Media, ...]:
@@ -554,7 +557,7 @@ class Exchange:
         return {name: client_name for name, client_name in pairs if client_name != name}
 
     def writer_context(self, seed: str) -> WriteContext:
-        return WriteContext(self._client_request, self.now, self.seed or seed)
+        return WriteContext(self._client_request, self.now, self.seed or seed, self._request_ledger)
 
     # --- what to keep for the client's next request ---
 

@@ -363,8 +363,9 @@ def _write_refusal(part: Refusal, ledger: Ledger, in_response: bool) -> Object |
 def _write_call(part: Call, ledger: Ledger, in_response: bool) -> Object | None:
     if part.seal is not None:
         ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
-    if part.item_id and is_foreign(part.origin):
-        ledger.note("no-counterpart", source_path(part), f"the second id `{part.item_id}` of a call was left out")
+    if part.item_id and not in_response and is_foreign(part.origin):
+        what, why = f"the second id `{part.item_id}` of a call was left out", "Anthropic has one id for call and result"
+        ledger.note("id-rewritten", source_path(part), what, why)
     arguments: Json = ledger.embed_object(part.arguments, source_path(part)) if part.kind != "custom" else None
     if arguments is None:
         what = f"the arguments of `{part.name}` are sent as text under `{names.RAW_ARGUMENTS_KEY}`"

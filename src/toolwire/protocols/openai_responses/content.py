@@ -17,6 +17,7 @@ from toolwire.core.ir import (
     Refusal,
     Text,
     Turn,
+    UnknownField,
     source_path,
     split_data_url,
 )
@@ -60,6 +61,12 @@ def read_item_origin(
         if key != ignored_key and is_nonempty(value) and not is_default:
             reading.note_unknown_field(path, key, "id-rewritten" if key == "id" else "unknown-field")
     return Origin(NAME, path, node, extra)
+
+
+def list_answer_losses(reading: ReadContext) -> list[UnknownField]:
+    """The unknown fields of an answer. Ids of items are none of them: calls and results are paired by `call_id`, other
+    protocols have ids of their own, and unified carries these."""
+    return [field for field in reading.unknown_fields if field.code != "id-rewritten"]
 
 
 _DEFAULT_VALUES: Mapping[str, tuple[Json, ...]] = {

@@ -52,7 +52,13 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.core.provider_tools import carry_call_id
 from toolwire.protocols.openai_responses import names
-from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part
+from toolwire.protocols.openai_responses.content import (
+    list_answer_losses,
+    read_item_origin,
+    read_part,
+    split_logprobs,
+    write_part,
+)
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import (
     is_run_by_provider,
@@ -89,7 +95,7 @@ def read_response(body: Object) -> Response:
         read_usage(body, None, reading),
         failure,
         reading.read_origin(body, None, names.RESPONSE_KEYS),
-        tuple(reading.unknown_fields),
+        tuple(list_answer_losses(reading)),
     )
     if failure is None and not any(map(says_something, parts)) and not is_ended(body):
         raise Malformed(None, f"this is not an answer: {NOTHING_SAID}, and its status is {body['status']!r}")

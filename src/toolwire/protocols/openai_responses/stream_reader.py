@@ -34,6 +34,7 @@ from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     OUTPUT_PART_TYPES,
+    list_answer_losses,
     read_citation,
     read_item_origin,
     read_part,
@@ -230,7 +231,7 @@ class StreamReader:
             finish = read_finish(response, self._has_calls, at)
             self._reading.read_origin(response, at, names.RESPONSE_KEYS)
             note_service_tier(response, at, self._reading)
-            for field in self._reading.unknown_fields:
+            for field in list_answer_losses(self._reading):
                 self._unknown_fields.setdefault(f"item {field.key}", field)
             self._events.append(ev.ChoiceEnd(finish, 0, self._frame))
             self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
@@ -443,7 +444,7 @@ class StreamReader:
         node, logprobs = split_logprobs(node, path, reading)
         if "logprobs" in node:
             self._unknown_fields.setdefault("item logprobs", UnknownField(path, "logprobs"))
-        for field in reading.unknown_fields:
+        for field in list_answer_losses(reading):
             self._unknown_fields.setdefault(f"item {identify_field(field)}", field)
         logprobs = logprobs[part.logprobs_count :] if is_whole else logprobs
         if not logprobs:

@@ -287,8 +287,14 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     out["message"] = None if choice is None else _write_choice(choice, ledger)
     out |= write_finish(choice.finish if choice is not None else None)
     out["usage"] = None if response.usage is None else write_usage(response.usage)
-    out["losses"] = [asdict(loss) for loss in ledger.losses]
+    out["losses"] = write_losses(ledger, context)
     return restore_original_keys(out, response.origin, NAME)
+
+
+def write_losses(ledger: Ledger, context: WriteContext) -> list[Object]:
+    """What was lost of the request, then what was lost of the answer."""
+    asked = () if context.request_ledger is None else context.request_ledger.losses
+    return [asdict(loss) for loss in (*asked, *ledger.losses)]
 
 
 def write_response_head(id: str, model: str, created: int | None, ledger: Ledger, context: WriteContext) -> Object:

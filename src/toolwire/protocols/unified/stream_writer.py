@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core import ids, sse
@@ -30,6 +30,7 @@ from toolwire.protocols.unified.names import ASSISTANT_PART_TYPES, NAME, REASONI
 from toolwire.protocols.unified.response import (
     has_error,
     write_call_head,
+    write_losses,
     write_response,
     write_response_head,
     write_seal,
@@ -217,7 +218,7 @@ class StreamWriter(EventWriter):
         out: Object = {"type": "error", "error": write_failure(event.failure)}
         if self._fold.usage is not None:
             out["usage"] = write_usage(self._fold.usage)
-        return held + _write_sse_event({**out, "losses": [asdict(loss) for loss in self._ledger.losses]})
+        return held + _write_sse_event({**out, "losses": write_losses(self._ledger, self._context)})
 
     # --- one part at a time ---
 

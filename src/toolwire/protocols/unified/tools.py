@@ -28,7 +28,7 @@ from toolwire.core.provenance import is_verbatim, items_with_paths, restore_orig
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import read_cache, write_cache
 from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_word, suggest_word
-from toolwire.schema.keywords import add_descriptions, missing_descriptions
+from toolwire.schema.descriptions import add_descriptions, missing_descriptions
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.validate import schema_problems
 
