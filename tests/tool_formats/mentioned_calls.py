@@ -1639,6 +1639,11 @@ MORE_MENTIONS: list[str] = [
     "I remember the line well. I'll check the file.\n\nCALL",
     "I once read a log. I'll check the file.\n\nCALL",
     "Once I saw a server. I'll check the file.\n\nCALL",
+    "Let me clean up my language.\n\nCALL",
+    "Let me merge both arguments.\n\nCALL",
+    "I'll read the room.\n\nCALL",
+    "Let me see: it was this.\n\nCALL",
+    "Wrong answer. I'll check the weather.\n\nCALL",
 ]
 
 OTHER_FRAMES: dict[str, str] = {

@@ -304,7 +304,7 @@ drop_purpose = partial(
 )
 """An announcement that names work: an unknown verb may announce anything."""
 THINGS: Final = frozenset(
-    """access account address airport alarm album amount api app application approach archive argument array article
+    """access account address airport alarm album amount api app application approach archive array article
     artist asset attachment attempt audio authentication author availability available backend background
     backup balance bank basket batch binary book booking booklet branch broken browser buffer bug build bundle
     button byte cache calendar caller car card cart category cause certificate change changelog channel chart
@@ -318,7 +318,7 @@ THINGS: Final = frozenset(
     feature field file filesystem filter finding fix fixture flag flight folder forecast frontend function
     gateway git github handled handler happened hash header history home hook host hotel hour html humidity
     icon id image implementation implemented import index info information infrastructure inode installed
-    inventory invoice issue item job kernel kitchen lamp language layer layout lib library license light limit
+    inventory invoice issue item job kernel kitchen lamp layer layout lib library license light limit
     link lint linter loader located location lock log logged logger logic loop machine mail makefile manifest
     map market measurement media meeting member memory menu metadata method metric middleware migration minute
     missing module monitor month movie music namespace network news node notebook notification npm number
@@ -326,7 +326,7 @@ THINGS: Final = frozenset(
     permission person phone photo picture pip pipeline plan player playlist plugin policy pool population port
     post price problem procedure process product profile project property provider proxy purchase queue rate
     readme recipe redirect refactor refactoring reference refund regex registry regression release reminder
-    repo repository request requirement research reservation resource rest restaurant result road role room
+    repo repository request requirement research reservation resource rest restaurant result road role
     root route router row running runtime sale schedule schema score screenshot script sdk search second
     sensor server service session setting setup shell site size socket software solution song source space
     spec speed stack stacktrace stat state station status step stock storage store stored structure subagent
@@ -380,7 +380,7 @@ find_other_person = re.compile(
 find_talk = re.compile(
     r"\b(?:turns?|prompts?|says?|said|wrote|writes?|demo|session|quot\w+|agent|assistant|would|few-shot|below|above"
     r"|fake|bots?|once|imagine)\b"
-    r"|\bi['’]d\b(?! (?:be|love|like|need))|\blines\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
+    r"|\bi['’]d\b(?! (?:be|love|like|need))|\blines\W*$|\w answer\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
     re.IGNORECASE,
 ).search
 """Of whom a sentence is: of the model and its work, or of somebody else, as in a story."""
@@ -404,7 +404,7 @@ UNMEANT: Final = _words(
     r"|night|month|year)\b",
     r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) )|out|down|up"
     r"|the (?:frame|call|tag))\b",
-    r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of) this\W*$|\bit together\b|\bcall (?:it"
+    r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of|was|is) this\W*$|\bit together\b|\bcall (?:it"
     r"|this) (?:an?|the)\b",
     r"\b(?:subject|right words|between the lines|my memory|angle)\W*$|\bi can (?:only |already |also )?(?:see"
     r"|guess)\b|^i can \w+\W*$",
