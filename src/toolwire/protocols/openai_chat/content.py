@@ -16,6 +16,7 @@ from toolwire.core.ir import (
     Part,
     Reasoning,
     Refusal,
+    Result,
     Seal,
     Text,
     document_text,
@@ -36,7 +37,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, restore_original_keys
+from toolwire.core.provenance import ReadContext, odd_shape, restore_original_keys
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
@@ -50,6 +51,8 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, .
         return (Text(value, (), None, None, Origin(NAME, path, value)),)
     if value is None:
         return ()
+    if type(value) is dict:
+        return read_content_object(value, path, reading)
     parts: list[Part] = []
     for number, item in enumerate(expect_list(value, path)):
         at = (path, number)
@@ -61,6 +64,36 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, .
         read = _PART_READERS.get(kind)
         parts.append(read(item, at, reading) if read is not None else Opaque(kind, Origin(NAME, at, item)))
     return tuple(parts)
+
+
+def read_content_object(value: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
+    """Content that is an object: a part without its list, or what a tool has returned, which is JSON text then."""
+    kind, inner = value.get("type"), ReadContext(NAME)
+    if kind in _PART_READERS and (kind != "text" or isinstance(value.get("text"), str)):
+        what, parts = "an object as content was read as a list of one part", read_content([value], path, inner)
+    else:
+        what, parts = "an object as content was read as JSON text", (Text(encode_text(value)),)
+    reading.unknown_fields += [*inner.unknown_fields, odd_shape(path[0] if path else None, "content", what)]
+    return tuple([replace(part, origin=Origin(NAME, path, value, intact=False)) for part in parts])
+
+
+def _read_nested_call(node: Object, path: Path, reading: ReadContext) -> Part:
+    """A call among the parts of the content, as Anthropic's and Responses' clients write it."""
+    inner: Object = node["function"] if isinstance(node.get("function"), dict) else node
+    arguments: Json = next((inner[key] for key in ("input", "arguments", "args") if inner.get(key) is not None), {})
+    id = next((node[key] for key in ("call_id", "tool_call_id", "id") if isinstance(node.get(key), str)), "")
+    reading.unknown_fields.append(odd_shape(path, "type", "a call in the content was read as a call"))
+    text = arguments if isinstance(arguments, str) else encode_text(arguments)
+    return Call(id, require_text(inner, "name", path), text, origin=Origin(NAME, path, node, intact=False))
+
+
+def _read_nested_result(node: Object, path: Path, reading: ReadContext) -> Part:
+    value = next((node[key] for key in ("content", "output", "result") if node.get(key) is not None), None)
+    id = next((node[key] for key in ("tool_use_id", "tool_call_id", "call_id") if isinstance(node.get(key), str)), "")
+    reading.unknown_fields.append(odd_shape(path, "type", "a result in the content was read as a result"))
+    is_error = node["is_error"] if isinstance(node.get("is_error"), bool) else None
+    content = read_content(value, (path, "content"), ReadContext(NAME))
+    return Result(id, content, is_error, origin=Origin(NAME, path, node, intact=False))
 
 
 def read_cache(node: Object) -> str | None:
@@ -203,6 +236,8 @@ _PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
     "video_url": _make_url_reader("video"),
     "input_audio": _read_audio,
     "file": _read_file,
+    **dict.fromkeys(("tool_use", "tool_call", "function_call"), _read_nested_call),
+    **dict.fromkeys(("tool_result", "function_call_output"), _read_nested_result),
 }
 
 

@@ -43,6 +43,7 @@ from toolwire.core.json_values import (
     get_int,
     get_object,
     get_text,
+    json_pointer,
     require_text,
 )
 from toolwire.core.known_tools import write_known_tools
@@ -120,7 +121,11 @@ def read_message(node: Object, path: Path, reading: ReadContext, in_response: bo
     if calls is None:
         return parts
     at = (path, "tool_calls")
-    return (*parts, *[read_call(call, (at, number), reading) for number, call in enumerate(expect_list(calls, at))])
+    found = [read_call(call, (at, number), reading) for number, call in enumerate(expect_list(calls, at))]
+    if Call in map(type, parts):  # some clients write a call in both places
+        ids = {call.id for call in found}
+        parts = tuple([part for part in parts if not isinstance(part, Call) or part.id not in ids])
+    return (*parts, *found)
 
 
 def _read_other_slots(parts: tuple[Part, ...], node: Object, path: Path, reading: ReadContext) -> list[Part]:
@@ -389,7 +394,19 @@ def read_request(body: Object) -> Request:
     known = names.REQUEST_KEYS - unread_keys if unread_keys else names.REQUEST_KEYS
     model, stream = get_text(body, "model", None) or "", get_bool(body, "stream", None)
     origin = reading.read_origin(body, None, known)
+    if reading.unknown_fields and (odd := [field.path for field in reading.unknown_fields if field.what]):
+        turns, origin = _loosen_turns(turns, odd), replace(origin, intact=False)
     return Request(model, (), turns, tools, choice, stream, settings, False, origin, tuple(reading.unknown_fields))
+
+
+def _loosen_turns(turns: tuple[Turn, ...], odd: list[Path]) -> tuple[Turn, ...]:
+    """The turns, of which those with an odd shape at one of these places are not written back as they came."""
+    places = {json_pointer(path).split("/")[2] for path in odd}
+    return tuple([_loosen_turn(turn) if str(number) in places else turn for number, turn in enumerate(turns)])
+
+
+def _loosen_turn(turn: Turn) -> Turn:
+    return replace_fields(turn, parts=tuple([replace_fields(part) for part in turn.parts]))
 
 
 def _read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:

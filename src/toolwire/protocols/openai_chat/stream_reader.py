@@ -337,15 +337,21 @@ class StreamReader:
 
     def _read_content_list(self, choice: OpenChoice, value: Json, path: Path) -> None:
         """Content as a list of parts, as some servers stream it."""
-        for part in read_content(value, path, ReadContext(NAME)):
+        reading = ReadContext(NAME)
+        for part in read_content(value, path, reading):
             if isinstance(part, (Text, Reasoning)):
                 if part.text:
                     self._add_text(choice, "text" if isinstance(part, Text) else "reasoning", part.text)
             elif isinstance(part, Media):
                 self._end_open_part(choice)
                 self._events.append(ev.PartEnd(self._start_part(choice, part), frame=self._frame))
+            elif isinstance(part, Call):
+                function = {"name": part.name, "arguments": part.arguments}
+                self._read_call(choice, {"id": part.id, "type": "function", "function": function}, path, None)
             else:
                 self._unknown_fields.add_once("content", UnknownField(path, "type"), type(part).__name__)
+        for field in reading.unknown_fields:
+            self._unknown_fields.add_once("content", field, field.what or None)
 
     def _read_citations(self, choice: OpenChoice, delta: Object, path: Path) -> None:
         self._open_part(choice, "text")
