@@ -184,12 +184,11 @@ class Exchange:
             raise Malformed(None, TOO_DEEP) from None
 
     def _translate_request(self, body: Body, records: Mapping[str, bytes]) -> Translation:
-        provider = self.provider
         opened, self._opened = self._opened, None
         if opened is not None and opened[0] is body:
             _, ledger, request = opened
         else:
-            ledger = Ledger(self.client.name, provider.name)
+            ledger = Ledger(self.client.name, self.provider.name)
             request = self._open_request(body, records, ledger)
         if self.image_descriptions:
             request = replace_images(request, self.image_descriptions, ledger)

@@ -45,9 +45,11 @@ def adapt_request(
     request = turn_content.fit_response_format(request, rules, ledger)
     request = turn_content.mention_json(request, rules, ledger)
     if has_calls:
-        is_summary = options.binary_results == "summary"
-        request = turn_content.drop_summarised_media(request, ledger) if is_summary else request
-        request = history.pair_results(request, rules, ledger)
+        request = history.pair_results(
+            turn_content.drop_summarised_media(request, ledger) if options.binary_results == "summary" else request,
+            rules,
+            ledger,
+        )
     elif rules.merged_roles and not ledger.is_same_protocol:
         request = history.join_neighbours(request, rules, ledger)
     if rules.must_start_with_user:
