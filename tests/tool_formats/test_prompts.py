@@ -144,7 +144,7 @@ def test_calls_are_written_as_models_write_them(name: str) -> None:
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_name_their_calls_as_the_format_does(name: str) -> None:
     results = [PromptResult("15 °C", "get_weather", "abcdefghi", 4), PromptResult("ok", "stop", "call_2", 5)]
-    assert PROMPTS[name].write_results(results) == RESULTS[name]
+    assert PROMPTS[name].results.write(results) == RESULTS[name]
 
 
 @every_format
@@ -154,8 +154,7 @@ def test_every_format_declares_all_tools_and_stops_before_results(name: str) -> 
     assert "$tools" not in text
     assert all(tool.name in text for tool in TOOLS)
     assert json.dumps(PROPERTIES) in text
-    [stop] = prompt.stop
-    assert prompt.write_results([PromptResult("ok", "stop")]).startswith(stop)
+    assert prompt.results.write([PromptResult("ok", "stop")]).startswith(prompt.results.start)
 
 
 # --- the law ----------------------------------------------------------------------------------------------------------

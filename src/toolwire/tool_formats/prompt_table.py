@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from toolwire.tool_formats.prompt_writers import (
     CallWriter,
-    ResultWriter,
+    ResultFrames,
     ToolLister,
     fence_results,
     fill_call_template,
+    frame_results,
     join_json_calls,
     join_python_calls,
-    join_results,
     join_tagged_calls,
     kimi_id,
     list_as_array,
@@ -42,9 +42,7 @@ class ToolPrompt(Struct, frozen=True, kw_only=True):
     """The section of the system prompt. `$tools` is the list of the tools."""
     write_calls: CallWriter
     list_tools: ToolLister = list_as_lines("</tools>", "<tool_call>")
-    write_results: ResultWriter = join_results("", "<tool_response>\n$text\n</tool_response>", "", *_TOOL_RESPONSE)
-    stop: tuple[str, ...] = _TOOL_RESPONSE[:1]
-    """Stop sequences: how a result begins. A model that goes on after its calls would make up their results."""
+    results: ResultFrames = frame_results("<tool_response>\n$text\n</tool_response>", *_TOOL_RESPONSE)
 
 
 _CALLS = "You may call one or more functions to assist with the user query."
@@ -77,12 +75,11 @@ _DEEPSEEK_MARKS = tuple(
         "outputs▁begin", "outputs▁end", "output▁begin", "output▁end",
     )
 )  # fmt: skip
-_write_outputs = join_results("", '[Output of $name]\n{"output": $json}', "", "[Output of ")
-_write_deepseek_results = join_results(
-    "<｜tool▁outputs▁begin｜>",
+_OUTPUTS = frame_results('[Output of $name]\n{"output": $json}', "[Output of ")
+_DEEPSEEK_RESULTS = frame_results(
     "<｜tool▁output▁begin｜>$text<｜tool▁output▁end｜>",
-    "<｜tool▁outputs▁end｜>",
     *_DEEPSEEK_MARKS,
+    around=("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
 )
 
 _MISTRAL_MARKS = (
@@ -100,6 +97,8 @@ _LFM2_MARKS = tuple(f"<|tool_{kind}_{side}|>" for kind in ("list", "call", "resp
 _TOOL_CALL = ("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
 """What is before, between and after the calls, each in its own tag."""
 _FUNCTION = ("<function=$name>", "</function>")
+_FUNCTION_RESULTS = ("<function_results>", "</function_results>")
+_AROUND_FUNCTION_RESULTS = ("<function_results>\n", "\n</function_results>")
 _INVOKE = ('<invoke name="$name">', "</invoke>")
 _INVOKE_PARAMETER = '<parameter name="$key">$value</parameter>'
 
@@ -174,8 +173,7 @@ variables. Separate several calls by `; `.
 $tools""",
         list_tools=list_as_lines(),
         write_calls=join_json_calls("", "; ", "", keys=("name", "parameters")),
-        write_results=_write_outputs,
-        stop=("[Output of ",),
+        results=_OUTPUTS,
     ),
     ToolPrompt(
         name="pythonic",
@@ -189,8 +187,7 @@ If you decide to invoke any of the functions, you MUST put it in the format of \
 You SHOULD NOT include any other text in the response then. If none of the functions can be used, answer normally.""",
         list_tools=list_as_array(is_bare=True),
         write_calls=join_python_calls("[", ", ", "]"),
-        write_results=_write_outputs,
-        stop=("[Output of ",),
+        results=_OUTPUTS,
     ),
     ToolPrompt(
         name="mistral_json",
@@ -200,10 +197,9 @@ To call tools, write [TOOL_CALLS] and a JSON array of the calls, and nothing aft
 [TOOL_CALLS] [{"name": "tool name", "arguments": {"parameter": "value"}, "id": "nine letters or digits"}]""",
         list_tools=list_as_array(*_MISTRAL_MARKS),
         write_calls=join_json_calls("[TOOL_CALLS] [", ", ", "]", *_MISTRAL_MARKS, id_key="id"),
-        write_results=join_results(
-            "", '[TOOL_RESULTS] {"content": $json, "call_id": "$nine_letters"}[/TOOL_RESULTS]', "", *_MISTRAL_MARKS
+        results=frame_results(
+            '[TOOL_RESULTS] {"content": $json, "call_id": "$nine_letters"}[/TOOL_RESULTS]', *_MISTRAL_MARKS
         ),
-        stop=("[TOOL_RESULTS]",),
     ),
     ToolPrompt(
         name="mistral_args",
@@ -214,10 +210,7 @@ all of it for each further call:
 [TOOL_CALLS]tool_name[ARGS]{"parameter": "value"}""",
         list_tools=list_as_array(*_MISTRAL_MARKS),
         write_calls=fill_call_template("", "[TOOL_CALLS]$name[CALL_ID]$id[ARGS]$arguments", "", *_MISTRAL_MARKS),
-        write_results=join_results(
-            "", "[TOOL_RESULTS]$nine_letters[TOOL_CONTENT]$text[/TOOL_RESULTS]", "", *_MISTRAL_MARKS
-        ),
-        stop=("[TOOL_RESULTS]",),
+        results=frame_results("[TOOL_RESULTS]$nine_letters[TOOL_CONTENT]$text[/TOOL_RESULTS]", *_MISTRAL_MARKS),
     ),
     ToolPrompt(
         name="deepseek_v3",
@@ -241,8 +234,7 @@ tool_call_arguments
             "```",
             *_DEEPSEEK_MARKS,
         ),
-        write_results=_write_deepseek_results,
-        stop=("<｜tool▁outputs▁begin｜>",),
+        results=_DEEPSEEK_RESULTS,
     ),
     ToolPrompt(
         name="deepseek_v31",
@@ -263,8 +255,7 @@ IMPORTANT: ALWAYS adhere to this exact format for tool use:
             "<｜tool▁calls▁end｜>",
             *_DEEPSEEK_MARKS,
         ),
-        write_results=_write_deepseek_results,
-        stop=("<｜tool▁outputs▁begin｜>",),
+        results=_DEEPSEEK_RESULTS,
     ),
     ToolPrompt(
         name="deepseek_dsml",
@@ -300,16 +291,9 @@ $tools
             ('<｜DSML｜invoke name="$name">', "</｜DSML｜invoke>"),
             '<｜DSML｜parameter name="$key" string="$is_text">$value</｜DSML｜parameter>',
         ),
-        write_results=join_results(
-            "<function_results>\n",
-            "<result>$text</result>",
-            "\n</function_results>",
-            "<result>",
-            "</result>",
-            "<function_results>",
-            "</function_results>",
+        results=frame_results(
+            "<result>$text</result>", "<result>", "</result>", *_FUNCTION_RESULTS, around=_AROUND_FUNCTION_RESULTS
         ),
-        stop=("<function_results>",),
     ),
     ToolPrompt(
         name="kimi_k2",
@@ -330,8 +314,7 @@ To call tools, write a section like this one, and nothing after it. Count the ca
             *_KIMI_MARKS,
             write_id=kimi_id,
         ),
-        write_results=join_results("", "## Return of $kimi_id\n$text", "", "## Return of ", between="\n\n"),
-        stop=("## Return of ",),
+        results=frame_results("## Return of $kimi_id\n$text", "## Return of ", between="\n\n"),
     ),
     ToolPrompt(
         name="granite3",
@@ -366,10 +349,7 @@ Here are the functions:
 $tools""",
         list_tools=list_as_array("functools["),
         write_calls=join_json_calls("functools[", ", ", "]", "functools["),
-        write_results=join_results(
-            "", "<|tool_response|>$text<|/tool_response|>", "", "<|tool_response|>", "<|/tool_response|>"
-        ),
-        stop=("<|tool_response|>",),
+        results=frame_results("<|tool_response|>$text<|/tool_response|>", "<|tool_response|>", "<|/tool_response|>"),
     ),
     ToolPrompt(
         name="gemma_tool_code",
@@ -386,8 +366,7 @@ The following functions are available:
 $tools""",
         list_tools=list_as_lines("```"),
         write_calls=join_python_calls("```tool_code\n", "\n", "\n```", "```"),
-        write_results=fence_results,
-        stop=("```tool_output",),
+        results=ResultFrames(fence_results, "```tool_output"),
     ),
     ToolPrompt(
         name="olmo3",
@@ -399,10 +378,9 @@ To call functions, write one call a line like this, and nothing after it:
         write_calls=join_python_calls(
             "<function_calls>", "\n", "</function_calls>", "<function_calls>", "</function_calls>"
         ),
-        write_results=join_results(
-            "", "<function_output>\n$text\n</function_output>", "", "<function_output>", "</function_output>"
+        results=frame_results(
+            "<function_output>\n$text\n</function_output>", "<function_output>", "</function_output>"
         ),
-        stop=("<function_output>",),
     ),
     ToolPrompt(
         name="lfm2",
@@ -412,8 +390,7 @@ To call tools, write a list of the calls like this, and nothing after it:
 <|tool_call_start|>[function_name(parameter="value")]<|tool_call_end|>""",
         list_tools=list_as_array(*_LFM2_MARKS, is_bare=True),
         write_calls=join_python_calls("<|tool_call_start|>[", ", ", "]<|tool_call_end|>", *_LFM2_MARKS),
-        write_results=join_results("", "<|tool_response_start|>$text<|tool_response_end|>", "", *_LFM2_MARKS),
-        stop=("<|tool_response_start|>",),
+        results=frame_results("<|tool_response_start|>$text<|tool_response_end|>", *_LFM2_MARKS),
     ),
     ToolPrompt(
         name="nemotron_toolcall",
@@ -432,10 +409,13 @@ Based on the tool responses, you can call additional tools if needed, correct to
 just respond to the user.""",
         list_tools=list_as_array("</AVAILABLE_TOOLS>", "<TOOLCALL>"),
         write_calls=join_json_calls("<TOOLCALL>[", ", ", "]</TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
-        write_results=join_results(
-            "<TOOL_RESPONSE>[", "$json", "]</TOOL_RESPONSE>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE>", between=", "
+        results=frame_results(
+            "$json",
+            "<TOOL_RESPONSE>",
+            "</TOOL_RESPONSE>",
+            around=("<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"),
+            between=", ",
         ),
-        stop=("<TOOL_RESPONSE>",),
     ),
     ToolPrompt(
         name="anthropic_xml",
@@ -460,16 +440,13 @@ $tools
 </functions>""",
         list_tools=list_in_tags("function", "</functions>", "<function_calls>"),
         write_calls=join_tagged_calls("<function_calls>\n", "\n", "\n</function_calls>", _INVOKE, _INVOKE_PARAMETER),
-        write_results=join_results(
-            "<function_results>\n",
+        results=frame_results(
             "<result>\n<tool_name>$name</tool_name>\n<stdout>\n$text\n</stdout>\n</result>",
-            "\n</function_results>",
             "</stdout>",
             "</result>",
-            "<function_results>",
-            "</function_results>",
+            *_FUNCTION_RESULTS,
+            around=_AROUND_FUNCTION_RESULTS,
         ),
-        stop=("<function_results>",),
     ),
     ToolPrompt(
         name="minimax_m2",
@@ -495,8 +472,7 @@ When making tool calls, use XML format to invoke tools and pass parameters:
         write_calls=join_tagged_calls(
             "<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>", _INVOKE, _INVOKE_PARAMETER
         ),
-        write_results=join_results("", "<response>$text</response>", "", "<response>", "</response>"),
-        stop=("<response>",),
+        results=frame_results("<response>$text</response>", "<response>", "</response>"),
     ),
     ToolPrompt(
         name="seed_oss",
@@ -545,15 +521,13 @@ conversation, from 0:
             write_id=lambda call: str(call.number),
             id_first=True,
         ),
-        write_results=join_results(
-            "<|START_TOOL_RESULT|>[\n    ",
+        results=frame_results(
             '{"tool_call_id": "$number", "results": {"0": $json}}',
-            "\n]<|END_TOOL_RESULT|>",
             "<|START_TOOL_RESULT|>",
             "<|END_TOOL_RESULT|>",
+            around=("<|START_TOOL_RESULT|>[\n    ", "\n]<|END_TOOL_RESULT|>"),
             between=",\n    ",
         ),
-        stop=("<|START_TOOL_RESULT|>",),
     ),
 )
 

@@ -226,9 +226,18 @@ def join_python_calls(before: str, between: str, after: str, *marks: str) -> Cal
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def join_results(before: str, template: str, after: str, *marks: str, between: str = "\n") -> ResultWriter:
+class ResultFrames(Struct, frozen=True):
+    """How results are written, and how they begin: a model that goes on after its calls would make up their results, so
+    this is a stop sequence."""
+
+    write: ResultWriter
+    start: str
+
+
+def frame_results(template: str, *marks: str, around: tuple[str, str] = ("", ""), between: str = "\n") -> ResultFrames:
     """`$name`, `$number`, `$text` and the ids of the template are those of each result; `$json` is its text as a JSON
     string."""
+    before, after = around
 
     def write_result(result: PromptResult) -> str:
         values = {
@@ -241,7 +250,8 @@ def join_results(before: str, template: str, after: str, *marks: str, between: s
         }
         return fill_template(template, values)
 
-    return lambda results: before + between.join(map(write_result, results)) + after
+    start = next(mark for mark in marks if (before + template).startswith(mark))
+    return ResultFrames(lambda results: before + between.join(map(write_result, results)) + after, start)
 
 
 def fence_results(results: Sequence[PromptResult]) -> str:

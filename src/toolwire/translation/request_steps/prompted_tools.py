@@ -163,7 +163,7 @@ def _prompt_settings(
     server can hold the model to it."""
     settings = request.settings
     own = settings.stop or ()
-    stop = tuple(dict.fromkeys((*own, *prompt.stop)))[: max(len(own), MAX_STOP_SEQUENCES)] if declared else own
+    stop = tuple(dict.fromkeys((*own, prompt.results.start)))[: max(len(own), MAX_STOP_SEQUENCES)] if declared else own
     where = settings.where if own or not stop else {**settings.where, "stop": ADDED_ORIGIN.path}
     settings = replace(settings, parallel=None, stop=stop or settings.stop, where=where)
     if declared and _must_call(request.choice) and constraints.takes_schema_for_calls and settings.format is None:
@@ -302,7 +302,7 @@ class _TurnWriter(Struct, eq=False):
         media: list[Media] = []
         texts = [replace(found, text=_result_text(result, media)) for result, found in numbered]
         caches = [result.cache for result in results if result.cache is not None]
-        text = Text(self.prompt.write_results(texts), cache=caches[-1] if caches else None)
+        text = Text(self.prompt.results.write(texts), cache=caches[-1] if caches else None)
         parts = join_texts((text, *media, *rest), "\n\n")
         return Turn("user", parts, origin=without_wire(turns[0].origin))
 
