@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
+from toolwire.core.frame_reader import EVENT_PATH, FrameReader, ignore_text
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -43,7 +44,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.provenance import ReadContext, odd_shape
-from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong, SseSplitter, make_frame_template
+from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTooLong, SseSplitter, make_frame_template
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE_KEYS, NAME, key_set
@@ -87,32 +88,21 @@ class _OpenBlock:
 _EVENT_KEYS = key_set("type index delta content_block message usage")
 _MESSAGE_DELTA_KEYS = key_set("stop_reason stop_sequence stop_details")
 
-_EVENT_PATH: Path = (None, "event")
 _SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 
 
-class StreamReader:
+class StreamReader(FrameReader):
+    silent_frame = _SILENT_FRAME
+
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = SseSplitter()
-        self.replaced_halves: list[Path] = []
-        self.is_frame_changed = False
         self._reading = ResponseReadContext(NAME)
-        self._events: list[ev.Event] = []
-        self._frame = _SILENT_FRAME
-        """The frame that is being read."""
         self._event_line: str | None = None
-        self._frame_count = 0
         self._blocks: dict[int, _OpenBlock] = {}
-        self._template: FrameTemplate | None = None
-        """Recognises the next frame, if the last one was a delta and only the text differs."""
-        self._failed_templates = 0
-        """Templates made since one matched."""
-        self._add_repeat: Callable[[str], object] = _ignore_text
         self._block_count = 0
-        self._started = False
         self._id: Json = None
         """The id of the message."""
-        self._ended = False
         self._has_calls = False
         self._finish: Finish | None = None
         self._usage: Object = {}
@@ -131,14 +121,6 @@ class StreamReader:
         if not self._splitter.is_between_frames:
             self._template = None
         return self._events
-
-    def read_repeat(self, data: bytes) -> str | None:
-        text = None if self._template is None else self._template.match_text(data)
-        if text is not None:
-            self._frame_count += 1
-            self._failed_templates = 0
-            self._add_repeat(text)
-        return text
 
     def close(self) -> list[ev.Event]:
         self._events = []
@@ -163,7 +145,7 @@ class StreamReader:
     def _read_frame(self, raw: Frame) -> None:
         if self._ended and self._finish is None:
             return
-        path: Path = (_EVENT_PATH, self._frame_count)
+        path: Path = (EVENT_PATH, self._frame_count)
         self._frame_count += 1
         self._template = None
         try:
@@ -218,7 +200,7 @@ class StreamReader:
             self._template = make_frame_template(raw, event.text, lambda found: found["delta"][key])
             self._failed_templates += 1
             pieces = self._blocks[node["index"]].pieces
-            self._add_repeat = pieces.append if key == "partial_json" else _ignore_text
+            self._add_repeat = pieces.append if key == "partial_json" else ignore_text
 
     # --- the message ---
 
@@ -408,10 +390,6 @@ _DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {
     "citations_delta": ("text", "citation"),
 }
 """Each type of delta: the kind of block it belongs to, and the key that holds its text."""
-
-
-def _ignore_text(text: str) -> None:
-    """Text and thinking are not collected."""
 
 
 _EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = {

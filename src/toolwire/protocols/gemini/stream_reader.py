@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.frame_reader import EVENT_PATH, FrameReader
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Finish, Logprobs, Origin, Part, Reasoning, Text, Usage
 from toolwire.core.json_values import (
     MAX_BYTES,
@@ -60,7 +61,6 @@ from toolwire.protocols.gemini.response import (
 )
 
 _SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
-_EVENT_PATH: Path = (None, "event")
 
 
 class _OpenText(Struct):
@@ -86,31 +86,20 @@ class _OpenCandidate(Struct):
     """The part that is the last text."""
 
 
-class StreamReader:
-    """Bytes of one answer in, events out."""
+class StreamReader(FrameReader):
+    silent_frame = _SILENT_FRAME
 
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = ChunkSplitter()
-        self.replaced_halves: list[Path] = []
-        self.is_frame_changed = False
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
-        self._events: list[ev.Event] = []
-        self._frame = _SILENT_FRAME
-        """The frame that is being read."""
-        self._frame_count = 0
         self._part_count = 0
-        self._started = False
-        self._ended = False
         self._usage: tuple[Object, int] | None = None
         """The last usage, and the number of its chunk."""
         self._candidates: dict[int, _OpenCandidate] = {}
         self._open_text: _OpenText | None = None
         """The text that grew last, while it is open."""
-        self._template: FrameTemplate | None = None
-        """Recognises the next chunk, if the last one was text and only its text and usage differ."""
-        self._failed_templates = 0
-        """Templates made since one matched."""
 
     # --- bytes ---
 
@@ -158,7 +147,7 @@ class StreamReader:
 
     def _read_frames(self, frames: list[Frame], at_end: bool = False) -> None:
         for raw in frames:
-            path = (_EVENT_PATH, self._frame_count)
+            path = (EVENT_PATH, self._frame_count)
             self._frame_count += 1
             try:
                 json = decode(raw.data, path, replaced=self.replaced_halves)
@@ -439,7 +428,7 @@ class StreamReader:
         if bare is None:
             self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
         else:
-            path = (_EVENT_PATH, self._frame_count)
+            path = (EVENT_PATH, self._frame_count)
             self._fail_stream(read_error(bare, 0, {}, path), ev.SourceFrame(NAME, None, bare))
 
 
@@ -453,7 +442,7 @@ def _join_metadata(known: Object, more: Object) -> Object:
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:
-    return read_usage(usage[0], ((_EVENT_PATH, usage[1]), "usageMetadata"), reading)
+    return read_usage(usage[0], ((EVENT_PATH, usage[1]), "usageMetadata"), reading)
 
 
 # --- Chunks recognised by their bytes ---

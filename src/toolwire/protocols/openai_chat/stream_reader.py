@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core import sse
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
+from toolwire.core.frame_reader import EVENT_PATH, FrameReader
 from toolwire.core.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Json,
@@ -68,28 +69,18 @@ def _strip_padding(data: bytes, end: bytes) -> bytes | None:
     return chunk + end if found and rest == end and letters.isalnum() else None
 
 
-class StreamReader:
+class StreamReader(FrameReader):
+    silent_frame = _SILENT_FRAME
+
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = sse.SseSplitter()
-        self.replaced_halves: list[Path] = []
-        self._frame_count = 0
         self._part_count = 0
         self._choices: dict[int, OpenChoice] = {}
-        self._started = False
         self._first_chunk: Object = {}
         """The chunk that started the answer."""
-        self._ended = False
         self._finish_failure: Failure | None = None
         self._unknown_fields = UnknownFields()
-        self._events: list[ev.Event] = []
-        self._frame = _SILENT_FRAME
-        self.is_frame_changed = False
-        self._template: sse.FrameTemplate | None = None
-        """Recognises the next frame, if the last one was a delta and only the text differs."""
-        self._failed_templates = 0
-        """Templates made since one matched."""
-        self._add_repeat: Callable[[str], None]
-        """Adds the text of a frame that the template recognised; set with the template."""
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._ended:
@@ -106,14 +97,6 @@ class StreamReader:
         if not self._splitter.is_between_frames:
             self._template = None
         return out
-
-    def read_repeat(self, data: bytes) -> str | None:
-        text = None if self._template is None else self._template.match_text(data)
-        if text is not None:
-            self._frame_count += 1
-            self._failed_templates = 0
-            self._add_repeat(text)
-        return text
 
     def close(self) -> list[ev.Event]:
         if self._ended:
@@ -135,7 +118,7 @@ class StreamReader:
         self._template = None
         if self._ended:
             return
-        path: Path = (_EVENT_PATH, self._frame_count)
+        path: Path = (EVENT_PATH, self._frame_count)
         self._frame_count += 1
         out, data = self._events, raw.data
         before = len(out)
@@ -531,7 +514,6 @@ class StreamReader:
             self._events.append(ev.ArgumentsDelta(call.part_index, text, frame))
 
 
-_EVENT_PATH: Path = (None, "event")
 _DELTA_EVENTS = (ev.TextDelta, ev.ArgumentsDelta)
 _EVENTS_BEFORE_DELTA = (ev.ResponseStart, ev.PartStart, ev.PartEnd)
 """Events that a chunk may have before its delta, and that its repeats do not have."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, read_retry_after, truncated_stream_failure
+from toolwire.core.frame_reader import EVENT_PATH, FrameReader
 from toolwire.core.ir import Call, Failure, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
@@ -61,7 +62,6 @@ EVENT_KEYS = frozenset(
 """The keys of all events; others are unknown."""
 KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
 """The keys of an empty keepalive event."""
-_EVENT_PATH: Path = (None, "event")
 _SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 _STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 
@@ -93,18 +93,15 @@ class _StreamItem(Struct, eq=False):
     """The positions of its content parts, by their `content_index`."""
 
 
-class StreamReader:
+class StreamReader(FrameReader):
+    """It recognises no repeats: each event has another `sequence_number`."""
+
+    silent_frame = _SILENT_FRAME
+
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = SseSplitter()
-        self.replaced_halves: list[Path] = []
-        self.is_frame_changed = False
         self._reading = ReadContext(NAME)
-        self._events: list[ev.Event] = []
-        self._frame = _SILENT_FRAME
-        """The frame that is being read."""
-        self._frame_count = 0
-        self._started = False
-        self._ended = False
         self._broken = False
         """Is everything that follows ignored?"""
         self._has_calls = False
@@ -126,10 +123,6 @@ class StreamReader:
                 self._fail_stream(str(error), "frame_too_long")
         return self._events
 
-    def read_repeat(self, data: bytes) -> str | None:
-        """Repeats are not recognised: each event has another `sequence_number`."""
-        return None
-
     def close(self) -> list[ev.Event]:
         self._events = []
         if not self._broken:
@@ -142,7 +135,7 @@ class StreamReader:
 
     def _read_frames(self, frames: list[Frame]) -> None:
         for raw in frames:
-            path = (_EVENT_PATH, self._frame_count)
+            path = (EVENT_PATH, self._frame_count)
             self._frame_count += 1
             before = len(self._events)
             try:

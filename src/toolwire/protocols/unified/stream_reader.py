@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core import sse
 from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.frame_reader import EVENT_PATH, FrameReader
 from toolwire.core.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Response, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
@@ -41,17 +42,15 @@ _CITABLE_PARTS = frozenset({"text", "hosted_result"})
 Events: TypeAlias = list[ev.Event]
 
 
-class StreamReader:
-    """Bytes of one answer in, events out."""
+class StreamReader(FrameReader):
+    """It recognises no repeats: the only providers of this protocol are other gateways."""
+
+    silent_frame = _SILENT_FRAME
 
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = sse.SseSplitter()
-        self.replaced_halves: list[Path] = []
-        self.is_frame_changed = False
         self._reading = LenientReadContext(NAME)
-        self._frame_count = 0
-        self._started = False
-        self._ended = False
         self._has_failed = False
         self._part_index = -1
         """The open part, or the last one."""
@@ -81,16 +80,12 @@ class StreamReader:
             events.append(self._fail(truncated_stream_failure("no `end` came"), _SILENT_FRAME))
         return events
 
-    def read_repeat(self, data: bytes) -> str | None:
-        """Repeats are not recognised: the only providers of this protocol are other gateways."""
-        return None
-
     def _read_frames(self, frames: list[sse.Frame]) -> Events:
         events: Events = []
         for raw in frames:
             if self._has_failed:
                 break
-            path: Path = ((None, "event"), self._frame_count)
+            path: Path = (EVENT_PATH, self._frame_count)
             self._frame_count += 1
             try:
                 node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
