@@ -8,7 +8,9 @@ from toolwire.call_repair.arguments import mend_arguments
 from toolwire.call_repair.inner_quotes import read_inner_quotes
 from toolwire.call_repair.near_json import ReadArguments, read_arguments
 from toolwire.core.json_values import Object, encode_text
-from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall
+from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, Waiting
+from toolwire.tool_formats.json_text import find_value_end
+from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
 
 def make_call(
@@ -39,6 +41,16 @@ def _make_mended_call(situation: Situation, name: str, read: ReadArguments, id: 
     text = read.text if read.text and not mended.repairs else encode_text(mended.value)
     renamed = () if tool == name else (f"the name `{name}` was read as `{tool}`",)
     return TextCall(tool, text, id, (*renamed, *read.repairs, *mended.repairs))
+
+
+def find_json_object(text: str, at: int, situation: Situation) -> tuple[str, int] | Waiting | None:
+    """The JSON object that begins here, and where it ends. Without an end it is all that is left of the answer."""
+    end = find_value_end(text, at)
+    if end >= 0:
+        return text[at:end], end
+    if not situation.is_end:
+        return Waiting(("}",))
+    return None if situation.was_cut else (strip_end_tokens(text[at:]), len(text))
 
 
 def add_repair(call: TextCall, repair: str) -> TextCall:

@@ -7,9 +7,9 @@ from typing import Final
 
 from toolwire.tool_formats.code_tools import CODE_TOOLS, make_code_call
 from toolwire.tool_formats.first_name import find_first_name
-from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.found_calls import find_json_object, make_json_call
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
-from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, find_value_end, skip_blanks
+from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, skip_blanks
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
 _OPENINGS: Final = ("<function=", "<function name=")
@@ -59,13 +59,11 @@ def _read_body(text: str, head: re.Match[str], name: str, situation: Situation) 
     if at == len(text):
         return None if situation.is_end else Waiting(ANY_TEXT)
     if text[at] == "{":
-        end = find_value_end(text, at)
-        if end < 0 and not situation.is_end:
-            return Waiting(("}",))
-        if end < 0 and situation.was_cut:
-            return None
-        call = make_json_call(situation, name, strip_end_tokens(text[at : end if end >= 0 else len(text)]))
-        return None if call is None else Frame(end if end >= 0 else len(text), (call,))
+        found = find_json_object(text, at, situation)
+        if not isinstance(found, tuple):
+            return found
+        call = make_json_call(situation, name, found[0])
+        return None if call is None else Frame(found[1], (call,))
     if name not in CODE_TOOLS:
         return None
     end = text.find(_RECIPIENT, at)

@@ -86,9 +86,7 @@ FORMATS: Final = (
     ToolFormat("deepseek_dsml", _DSML, _read_frame),
     ToolFormat("step3", ("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<steptml:invoke "), _read_frame),
     ToolFormat("dots", _DOTS.openings, _read_frame),
-    ToolFormat(
-        "dots", ("<dots_function_call>",), MarkedJson(("<dots_function_call>",), "</dots_function_call>").read_frame
-    ),
+    ToolFormat("dots", _DOTS.openings, _DOTS.read_frame),
     ToolFormat("anthropic_xml", (*_ANTHROPIC, "<tool_calls>", "<tool_call>"), _read_frame),
     ToolFormat(
         "anthropic_xml",

@@ -7,9 +7,9 @@ from typing import Final
 
 from toolwire.tool_formats.first_name import find_first_name
 from toolwire.tool_formats.formats.marked_json import MarkedJson
-from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.found_calls import find_json_object, make_json_call
 from toolwire.tool_formats.frame import Frame, Piece, Situation, ToolFormat, Waiting
-from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end, skip_blanks
+from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
 from toolwire.tool_formats.reasoning_marks import END_TOKENS, strip_end_tokens
 
 _MARK: Final = "[TOOL_CALLS]"
@@ -69,16 +69,11 @@ def _read_arguments(
     text: str, at: int, name: str, id: str, situation: Situation, repairs: tuple[str, ...] = ()
 ) -> Frame | Waiting | None:
     """The JSON object that begins here."""
-    end = find_value_end(text, at)
-    body = text[at:end]
-    if end < 0:
-        if not situation.is_end:
-            return Waiting(("}",))
-        if situation.was_cut:
-            return None
-        body, end = strip_end_tokens(text[at:]), len(text)
-    call = make_json_call(situation, name, body, repairs, id)
-    return None if call is None else Frame(end, (call,))
+    found = find_json_object(text, at, situation)
+    if not isinstance(found, tuple):
+        return found
+    call = make_json_call(situation, name, found[0], repairs, id)
+    return None if call is None else Frame(found[1], (call,))
 
 
 def read_name_first(text: str, start: int, situation: Situation) -> Frame | Waiting | None:

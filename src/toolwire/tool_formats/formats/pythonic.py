@@ -161,23 +161,15 @@ def _read_body(body: str, situation: Situation) -> tuple[Piece, ...] | None:
     return None
 
 
-def read_lfm2(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
-    return _read_marked(text, start, situation, "<|tool_call_start|>", "<|tool_call_end|>")
+def _make_format(name: str, opening: str, closing: str, other_beginnings: tuple[str, ...] = ()) -> ToolFormat:
+    """Python between marks. What begins otherwise is for another format with the same marks."""
 
+    def read(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+        if text.startswith(other_beginnings, skip_blanks(text, start + len(opening))):
+            return None
+        return _read_marked(text, start, situation, opening, closing)
 
-def read_tool_call(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
-    """Python between the marks of Hermes."""
-    at = skip_blanks(text, start + len("<tool_call>"))
-    if text.startswith(("{", "["), at):
-        return None
-    return _read_marked(text, start, situation, "<tool_call>", "</tool_call>")
-
-
-def read_olmo3(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
-    at = skip_blanks(text, start + len("<function_calls>"))
-    if text.startswith("<", at):
-        return None
-    return _read_marked(text, start, situation, "<function_calls>", "</function_calls>")
+    return ToolFormat(name, (opening,), read)
 
 
 def read_python_marks(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
@@ -200,9 +192,9 @@ def read_tool_code(text: str, start: int, situation: Situation) -> Frame | Waiti
 
 
 FORMATS: Final = (
-    ToolFormat("lfm2", ("<|tool_call_start|>",), read_lfm2),
-    ToolFormat("olmo3", ("<function_calls>",), read_olmo3),
-    ToolFormat("pythonic", ("<tool_call>",), read_tool_call),
+    _make_format("lfm2", "<|tool_call_start|>", "<|tool_call_end|>"),
+    _make_format("olmo3", "<function_calls>", "</function_calls>", ("<",)),
+    _make_format("pythonic", "<tool_call>", "</tool_call>", ("{", "[")),
     ToolFormat("gemma_tool_code", ("```tool_code",), read_tool_code, "line"),
     ToolFormat("pythonic", ("<|python_start|>",), read_python_marks),
     # A name and `(` must follow, so that a text of nothing but brackets is not looked at bracket by bracket.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.found_calls import find_json_object, make_json_call
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
-from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end
-from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+from toolwire.tool_formats.json_text import ANY_TEXT
 
 _OPENING: Final = "✿FUNCTION✿"
 _MAX_HEAD: Final = 300
@@ -23,15 +22,11 @@ def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting |
         return None if situation.is_end or len(text) - start > _MAX_HEAD else Waiting(ANY_TEXT)
     if situation.tools.find_tool(head[1]) is None:
         return None
-    at = head.start(2)
-    end = find_value_end(text, at)
-    if end < 0:
-        if not situation.is_end:
-            return Waiting(("}",))
-        if situation.was_cut:
-            return None
-        end = len(text)
-    call = make_json_call(situation, head[1], strip_end_tokens(text[at:end]))
+    found = find_json_object(text, head.start(2), situation)
+    if not isinstance(found, tuple):
+        return found
+    body, end = found
+    call = make_json_call(situation, head[1], body)
     if call is None:
         return None
     if not situation.is_end and _match_part_of_tail(text, end):
