@@ -400,18 +400,15 @@ def describe_state(key: ClientKey) -> str:
     return "; ".join(states)
 
 
+SHOWN_FIELDS = (
+    "name", "team", "models", "providers", "mcp_servers", "expires", "disabled", "old_until", "metrics",
+)  # fmt: skip
+
+
 def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[str, object]:
     return {
-        "name": key.name,
-        "team": key.team,
-        "models": key.models,
-        "providers": key.providers,
-        "mcp_servers": key.mcp_servers,
+        **{name: getattr(key, name) for name in SHOWN_FIELDS},
         "limits": {name: amount for name, amount in asdict(key.limits).items() if amount is not None},
-        "expires": key.expires,
-        "disabled": key.disabled,
-        "old_until": key.old_until,
-        "metrics": key.metrics,
         "file": place if line is not None else None,
         "line": line,
         "sha256_start": key.sha256[:SHOWN_HASH_DIGITS],

@@ -169,14 +169,13 @@ def _error_text(codec: Codec, data: bytes, response: UpstreamResponse) -> str:
 # --- the lists of all providers ---
 
 
-class _CachedList:
+class _CachedList(Struct, eq=False):
     """The list of one provider, and the request for it."""
 
-    def __init__(self) -> None:
-        self.models: tuple[ModelInfo, ...] | None = None
-        self.problem: ListUnavailable | None = None
-        self.asked_at: float | None = None
-        self.task: asyncio.Task[None] | None = None
+    models: tuple[ModelInfo, ...] | None = None
+    problem: ListUnavailable | None = None
+    asked_at: float | None = None
+    task: asyncio.Task[None] | None = None
 
     def is_due(self, now: float) -> bool:
         if self.task is not None:

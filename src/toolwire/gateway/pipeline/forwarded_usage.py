@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-
-import msgspec
+from json import JSONDecoder
 
 from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Usage
@@ -16,6 +15,9 @@ TAIL_SIZE = 8192
 """Bytes of the end of an answer in which its usage is searched."""
 _MAX_STARTS = 8
 """Places that are tried: an answer says its usage once, and each try reads to the end."""
+
+
+_decoder = JSONDecoder()
 
 
 @cache
@@ -34,17 +36,12 @@ def find_usage(names: UsageNames, tail: bytes) -> Usage | None:
 
 
 def _decode_first_object(data: bytes) -> Mapping[str, Json] | None:
-    """The object that the data begins with. Usage has no text, so braces are enough to find its end."""
-    depth = 0
-    for place, byte in enumerate(data):
-        depth += (byte == ord("{")) - (byte == ord("}"))
-        if not depth:
-            try:
-                node = msgspec.json.decode(data[: place + 1])
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return None
-            return node if isinstance(node, dict) else None
-    return None
+    """The object that the data begins with."""
+    try:
+        node, _ = _decoder.raw_decode(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return node if isinstance(node, dict) else None
 
 
 def _read_counts(names: UsageNames, node: Mapping[str, Json]) -> Usage | None:

@@ -7,7 +7,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 
 from toolwire import terminal
@@ -82,7 +83,9 @@ def conversation_page(played: PlayedConversation) -> Iterator[str]:
     yield f"“{PROMPT}”\n\n"
     client_key, provider_key = (find_codec(name).constraints.turns_key for name in (played.client, played.provider))
     sides = _Sides(played.client, played.provider)
-    yield from sides.show("sends", "receives", _body_lines(first.client_body), _body_lines(first.provider_body))
+    yield from sides.show(
+        "sends", "receives", [partial(_fit_json, first.client_body)], [partial(_fit_json, first.provider_body)]
+    )
     yield from _loss_lines(played, first)
     yield from sides.show("receives", "streams", _frame_lines(first.client_stream), _frame_lines(first.provider_stream))
     # The second request repeats the first; only its new turns are shown.
@@ -105,7 +108,7 @@ class _Sides:
 
     def show(self, client_verb: str, provider_verb: str, *texts: Sequence[_Line]) -> Iterator[str]:
         titles = [f"{name} {verb}" for name, verb in zip(self._names, (client_verb, provider_verb), strict=True)]
-        columns = [[line for one in lines for line in one.fit(self.width)] for lines in texts]
+        columns = [[line for fit in lines for line in fit(self.width)] for lines in texts]
         painted = [pad_text(terminal.paint_text(title, "ok"), self.width) for title in titles]
         if self._is_wide:
             yield f"{SEPARATOR.join(painted).rstrip()}\n"
@@ -118,20 +121,17 @@ class _Sides:
         yield "\n"
 
 
-class _Line:
-    """One line before it is fitted: JSON that may be broken into several, or a frame that is shortened."""
+_Line = Callable[[int], list[str]]
+"""One line as it fits into a width: JSON that may be broken into several, or a frame that is shortened."""
 
-    def __init__(self, value: Json = None, frame: str = "", note: str = "") -> None:
-        self._value, self._frame, self._note = value, frame, note
 
-    def fit(self, width: int) -> list[str]:
-        if self._note:
-            return [terminal.paint_text(self._note, "dim")]
-        if self._frame:
-            indent = " " * len(FRAME_START)
-            start, rest = self._frame[:width], self._frame[width:]
-            return [start, shorten_text(indent + rest, width)] if rest else [start]
-        return [shorten_text(line, width) for line in format_body(self._value, width)]
+def _fit_frame(frame: str, width: int) -> list[str]:
+    start, rest = frame[:width], frame[width:]
+    return [start, shorten_text(" " * len(FRAME_START) + rest, width)] if rest else [start]
+
+
+def _fit_json(value: Json, width: int) -> list[str]:
+    return [shorten_text(line, width) for line in format_body(value, width)]
 
 
 def format_body(value: Json, width: int, indent: str = "", label: str = "", end: str = "") -> list[str]:
@@ -151,25 +151,21 @@ def format_body(value: Json, width: int, indent: str = "", label: str = "", end:
     return [*lines, f"{indent}{closing}{end}"]
 
 
-def _body_lines(body: Json) -> list[_Line]:
-    return [_Line(body)]
-
-
 def _new_turns(before: Json, after: Json, key: str) -> list[_Line]:
     turns = after.get(key) if isinstance(after, dict) else None
     known = len(before.get(key, ())) if isinstance(before, dict) else 0
-    return [_Line(turn) for turn in (turns or ())[known:]] if isinstance(turns, list) else []
+    return [partial(_fit_json, turn) for turn in (turns or ())[known:]] if isinstance(turns, list) else []
 
 
 def _frame_lines(stream: bytes) -> list[_Line]:
     lines = stream.decode("utf-8", "replace").splitlines()
     frames = _drop_repeated_start([line for line in lines if line.startswith(FRAME_START)])
-    shown = [_Line(frame=frame) for frame in frames]
+    shown: list[_Line] = [partial(_fit_frame, frame) for frame in frames]
     if len(frames) <= SHOWN_FRAMES:
         return shown
     start = SHOWN_FRAMES - 1 - LAST_FRAMES
     note = f"      … {len(frames) - start - LAST_FRAMES} more events"
-    return [*shown[:start], _Line(note=note), *shown[-LAST_FRAMES:]]
+    return [*shown[:start], lambda _: [terminal.paint_text(note, "dim")], *shown[-LAST_FRAMES:]]
 
 
 def _drop_repeated_start(frames: list[str]) -> list[str]:
