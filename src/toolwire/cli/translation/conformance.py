@@ -18,16 +18,6 @@ from toolwire_conformance import player, reports
 from toolwire_conformance.case import BadCase, Case, load_all_cases, read_recorded_cases
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.player import PARTS, PlayResult, Verdict
-from toolwire_conformance.reports import (
-    GatewayInfo,
-    RunResult,
-    count_verdicts,
-    grid_rows,
-    plays_by_pair,
-    plays_of_part,
-    write_comparison_page,
-    write_results_page,
-)
 from toolwire_conformance.targets import (
     TARGETS,
     GatewayNotStarted,
@@ -109,14 +99,14 @@ def run(args: argparse.Namespace) -> int:
     result = _run_suite(args, cases)
     sys.stdout.write(format_result(result, everything=args.all))
     _write_file(args.json, reports.write_result(result))
-    _write_file(args.page, write_results_page([result]).encode())
+    _write_file(args.page, reports.write_results_page([result]).encode())
     return _print_changes(before, result) if before is not None else 0
 
 
 # --- playing --------------------------------------------------------------------------------------------------------
 
 
-def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
+def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> reports.RunResult:
     if args.key_env and not os.environ.get(args.key_env):
         raise CommandError(f"{args.key_env} is not set", "set it to a client key of the gateway")
     key = os.environ[args.key_env] if args.key_env else CLIENT_KEY
@@ -133,14 +123,14 @@ def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
             configured = set(target.configured_cases)
         else:
             url, router, configured = args.url, _make_template_router(args), set[str]()
-            gateway = GatewayInfo(args.name or urlsplit(url).netloc, args.name or url)
+            gateway = reports.GatewayInfo(args.name or urlsplit(url).netloc, args.name or url)
             _wait_for_gateway(url, args, providers, cases)
         transport = HttpTransport(url, providers, router, timeout=args.patience, key=key)
         plays = player.run_cases(cases, transport, router, lambda id: args.include_configured or id in configured)
         played = tuple(reports.normalise_play(play) for play in _show_progress(plays, len(cases)))
         if refused := len(providers.unexpected_calls):
             sys.stderr.write(f"note: the providers refused {refused} calls that belong to no case\n")
-    return RunResult(gateway=gateway, suite=__version__, command=_repeat_command(args), plays=played)
+    return reports.RunResult(gateway=gateway, suite=__version__, command=_repeat_command(args), plays=played)
 
 
 def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> ProviderServer:
@@ -154,9 +144,9 @@ def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> Provider
 
 def _start_target(
     target: Target, providers: ProviderServer, cases: Sequence[Case], sources: ProgramFolders, stack: ExitStack
-) -> tuple[GatewayInfo, str]:
+) -> tuple[reports.GatewayInfo, str]:
     try:
-        gateway = GatewayInfo(target.name, target.title, target.read_version(sources))
+        gateway = reports.GatewayInfo(target.name, target.title, target.read_version(sources))
         sys.stderr.write(f"starting {target.title} {gateway.version}\n")
         return gateway, stack.enter_context(start_target(target, providers.origin, player.asked_models(cases), sources))
     except NotInstalled as missing:
@@ -211,7 +201,7 @@ def _show_progress(plays: Iterator[PlayResult], total: int) -> Iterator[PlayResu
     status = f"[0/{total}] "
     for play in plays:
         done.append(play)
-        counts = [f"{count} {verdict}" for verdict, count in count_verdicts(done).items() if count]
+        counts = [f"{count} {verdict}" for verdict, count in reports.count_verdicts(done).items() if count]
         status = f"[{len(done)}/{total}] {', '.join(counts)}"
         if is_terminal:
             stream.write(clear + f"{status}  {play.id}"[: terminal.terminal_width() - 1])
@@ -234,7 +224,7 @@ def _repeat_command(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _read_result_file(file: Path) -> RunResult:
+def _read_result_file(file: Path) -> reports.RunResult:
     try:
         return reports.read_result(file)
     except OSError as error:
@@ -252,7 +242,7 @@ def _write_file(file: Path | None, data: bytes) -> None:
         raise CommandError(f"cannot write {file}: {error.strerror}", "check the path") from None
 
 
-def _print_changes(before: RunResult, result: RunResult) -> int:
+def _print_changes(before: reports.RunResult, result: reports.RunResult) -> int:
     worse, better = reports.compare_plays(before.plays, result.plays)
     out, width = sys.stdout, terminal.terminal_width()
     out.write(f"\nagainst {before.gateway.title} {before.gateway.version}".rstrip() + ":")
@@ -265,23 +255,23 @@ def _print_changes(before: RunResult, result: RunResult) -> int:
 
 def _compare_results(args: argparse.Namespace) -> int:
     results = [_read_result_file(file) for file in args.compare]
-    text = write_comparison_page(results)
+    text = reports.write_comparison_page(results)
     _write_file(args.markdown, text.encode())
-    _write_file(args.page, write_results_page(results).encode())
+    _write_file(args.page, reports.write_results_page(results).encode())
     if args.markdown is None and args.page is None:
         sys.stdout.write(text)
     return 0
 
 
-def format_result(result: RunResult, *, everything: bool) -> str:
+def format_result(result: reports.RunResult, *, everything: bool) -> str:
     """The report of a run."""
     head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head")
     out = [f"{head}\n"]
     for part in PARTS:
-        if plays := plays_of_part(result.plays, part):
+        if plays := reports.plays_of_part(result.plays, part):
             counts = [
                 terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict])
-                for verdict, count in count_verdicts(plays).items()
+                for verdict, count in reports.count_verdicts(plays).items()
             ]
             title = terminal.paint_text(PART_TITLES[part], "head")
             out += [f"\n{title}: {', '.join(counts)}\n", *([_format_grid(plays)] if part == "grid" else [])]
@@ -292,8 +282,8 @@ def format_result(result: RunResult, *, everything: bool) -> str:
 
 def _format_grid(plays: Sequence[PlayResult]) -> str:
     """Clients in rows, providers in columns; green if all passed."""
-    head, *rows = grid_rows(plays)
-    found = plays_by_pair(plays)
+    head, *rows = reports.grid_rows(plays)
+    found = reports.plays_by_pair(plays)
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(head, widths, strict=True)).rstrip()]
     for row in rows:
@@ -305,7 +295,7 @@ def _format_grid(plays: Sequence[PlayResult]) -> str:
 
 
 def _pair_colour(plays: Sequence[PlayResult]) -> str:
-    found = count_verdicts(plays)
+    found = reports.count_verdicts(plays)
     if found["wrong"]:
         return "lost"
     return "changed" if found["unsupported"] else "ok" if found["pass"] else "dim"

@@ -17,16 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.configuration.load import (
-    CONFIG_FILE_NAME,
-    REMOVED_KEYS,
-    RENAMED_KEYS,
-    ConfigFile,
-    decode_file,
-    find_problems,
-    parse_toml,
-    read_file_bytes,
-)
+from toolwire.gateway.configuration import load
 from toolwire.gateway.settings.client_keys import read_client_keys, write_key_table
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, ProblemCollector
@@ -53,21 +44,21 @@ class KeyFile(Struct, frozen=True):
     keys: tuple[FileKey, ...] = ()
     store_keys: bool = False
     """Do gateways with this file accept the keys of the store, too?"""
-    opened: ConfigFile | None = None
+    opened: load.ConfigFile | None = None
 
     def find_name(self, name: str) -> FileKey | None:
         return next((found for found in self.keys if found.key.name == name), None)
 
 
-def read_key_file(opened: ConfigFile | None) -> KeyFile:
+def read_key_file(opened: load.ConfigFile | None) -> KeyFile:
     """The keys of a file; None stands for a new one in the current folder. Raises ConfigError."""
     if opened is None:
-        return KeyFile(Path(CONFIG_FILE_NAME), None)
+        return KeyFile(Path(load.CONFIG_FILE_NAME), None)
     path, text = opened.path, opened.text
-    data = read_file_bytes(path)
-    if decode_file(data, path) != text:
+    data = load.read_file_bytes(path)
+    if load.decode_file(data, path) != text:
         raise ConfigError([Problem(location=str(path), message="it was changed at the same time; try again")])
-    server = parse_toml(text, str(path))[0].get("server")
+    server = load.parse_toml(text, str(path))[0].get("server")
     store_keys = isinstance(server, dict) and server.get("store_keys") is True
     return KeyFile(path, data, _read_keys(text, path), store_keys, opened)
 
@@ -85,7 +76,7 @@ def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKe
     found = _check_addition(file, data, key)
     _check_text(data, file.path, environ)
     replace_file(file.path.resolve(), file.data, data)
-    return replace(found, text=decode_file(data, file.path))
+    return replace(found, text=load.decode_file(data, file.path))
 
 
 def append_table(data: bytes, table: str) -> bytes:
@@ -116,9 +107,9 @@ def replace_file(path: Path, before: bytes, after: bytes) -> None:
 
 
 def _read_keys(text: str, path: Path) -> tuple[FileKey, ...]:
-    tables, lines = parse_toml(text, str(path))
+    tables, lines = load.parse_toml(text, str(path))
     collector = ProblemCollector(lines)
-    collector.replace_old_keys(tables, RENAMED_KEYS, REMOVED_KEYS)
+    collector.replace_old_keys(tables, load.RENAMED_KEYS, load.REMOVED_KEYS)
     server = collector.at("server").expect_table(tables.get("server", {}))
     keys = read_client_keys(server.get("keys", []), collector.at(*KEYS_PATH))
     if errors := [problem for problem in collector.problems if problem.severity == "error"]:
@@ -127,7 +118,7 @@ def _read_keys(text: str, path: Path) -> tuple[FileKey, ...]:
 
 
 def _check_text(data: bytes, path: Path, environ: Mapping[str, str]) -> None:
-    problems = find_problems(decode_file(data, path), environ, path)
+    problems = load.find_problems(load.decode_file(data, path), environ, path)
     errors = [one for one in problems if one.severity == "error" and not one.location.endswith(ENVIRONMENT_SUFFIX)]
     if errors:
         raise ConfigError(errors, str(path))
@@ -135,16 +126,16 @@ def _check_text(data: bytes, path: Path, environ: Mapping[str, str]) -> None:
 
 def _check_addition(file: KeyFile, data: bytes, key: ClientKey) -> FileKey:
     """The key in the new text, which must have nothing else that is new."""
-    before = tomllib.loads(decode_file(file.data or b"", file.path))
+    before = tomllib.loads(load.decode_file(file.data or b"", file.path))
     try:
-        after = tomllib.loads(decode_file(data, file.path))
+        after = tomllib.loads(load.decode_file(data, file.path))
     except tomllib.TOMLDecodeError:  # `server` or its keys are written in one line, and TOML lets nobody add to that
-        _, lines = parse_toml(decode_file(file.data or b"", file.path), str(file.path))
+        _, lines = load.parse_toml(load.decode_file(file.data or b"", file.path), str(file.path))
         what = "a key cannot be added: `server` or its `keys` are a value in brackets"
         hint = "write them as [server] and [[server.keys]], without `=`; an empty `keys = []` can go"
         problem = Problem(location="server.keys", message=what, hint=hint, line=lines.line_of(KEYS_PATH))
         raise ConfigError([problem], str(file.path)) from None
-    keys = _read_keys(decode_file(data, file.path), file.path)
+    keys = _read_keys(load.decode_file(data, file.path), file.path)
     after["server"]["keys"].pop()
     rest = {**before, "server": {**before.get("server", {}), "keys": before.get("server", {}).get("keys", [])}}
     if after != rest or [*(one.key for one in file.keys), key] != [one.key for one in keys]:

@@ -17,16 +17,8 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.features.limits.settings import LimitSettings
 from toolwire.gateway.features.mcp.settings import McpSettings
+from toolwire.gateway.settings import client_keys, model_rules
 from toolwire.gateway.settings.address import PLAIN_HTTP, is_exposed, is_loopback
-from toolwire.gateway.settings.client_keys import (
-    NEW_KEY_COMMAND,
-    check_rights,
-    check_secrets,
-    check_separate_key,
-    hash_key,
-    read_client_keys,
-    read_client_names,
-)
 from toolwire.gateway.settings.config import (
     Config,
     ServerSettings,
@@ -34,14 +26,6 @@ from toolwire.gateway.settings.config import (
     TranslateSettings,
 )
 from toolwire.gateway.settings.model_facts import add_prices, read_facts, read_prices
-from toolwire.gateway.settings.model_rules import (
-    ROUTE_OPTION,
-    add_routes,
-    check_fallbacks,
-    check_image_models,
-    check_rule,
-    read_model_rules,
-)
 from toolwire.gateway.settings.policies import preset_rules, read_policies
 from toolwire.gateway.settings.problems import (
     ConfigError,
@@ -340,11 +324,11 @@ def _read_sections(
     builder.add_from_file(sections["providers"])
     facts = read_facts(sections["models"], collector)
     prices = read_prices(sections["models"], collector)
-    rules = read_model_rules(sections["models"], collector)
-    rules = [rule for rule in rules if check_rule(rule, builder, collector.at("models", rule.name), server)]
+    rules = model_rules.read_model_rules(sections["models"], collector)
+    rules = [rule for rule in rules if model_rules.check_rule(rule, builder, collector.at("models", rule.name), server)]
     for model in routes.values():
         if "/" in model:
-            builder.ensure_provider(model.partition("/")[0], collector.at(ROUTE_OPTION))
+            builder.ensure_provider(model.partition("/")[0], collector.at(model_rules.ROUTE_OPTION))
     _add_describing_providers(builder, collector)
     builder.add_from_environment()
     providers = dict(builder.providers)
@@ -352,7 +336,7 @@ def _read_sections(
         providers |= embedded_providers(builder.providers)
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
-    names, clients = list_provider_names(providers), read_client_names(server)
+    names, clients = list_provider_names(providers), client_keys.read_client_names(server)
     check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
@@ -368,12 +352,12 @@ def _read_sections(
     )
     config = _read_features(SectionInput(tables, environ, collector, folder, config))
     _check_exposure(config, collector)
-    check_secrets(config, environ, collector)
-    check_rights(config, environ, collector.at("server"))
+    client_keys.check_secrets(config, environ, collector)
+    client_keys.check_rights(config, environ, collector.at("server"))
     if all(rule.provider in providers for rule in rules):
-        check_fallbacks(config, collector)
-        check_image_models(config, collector)
-        return add_routes(config, routes, collector)
+        model_rules.check_fallbacks(config, collector)
+        model_rules.check_image_models(config, collector)
+        return model_rules.add_routes(config, routes, collector)
     return config
 
 
@@ -389,10 +373,10 @@ def _read_features(source: SectionInput) -> Config:
 def _read_server(table: TomlTable, overrides: Mapping[str, object], place: ProblemCollector) -> ServerSettings:
     given = place.read_fields({**table, **overrides}, ServerSettings, ("timeouts", "keys")) or {}
     times = place.at("timeouts").read_fields(table.get("timeouts", {}), Timeouts) or {}
-    keys = read_client_keys(_join_keys(table.get("keys", []), overrides.get("keys", ())), place.at("keys"))
+    keys = client_keys.read_client_keys(_join_keys(table.get("keys", []), overrides.get("keys", ())), place.at("keys"))
     server = ServerSettings(**given, timeouts=Timeouts(**times), keys=keys)
     if not is_loopback(server.host) and not table.get("keys") and not server.store_keys:
-        hint = f"make client keys (`{NEW_KEY_COMMAND}`), or listen on 127.0.0.1"
+        hint = f"make client keys (`{client_keys.NEW_KEY_COMMAND}`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     if server.workers > 1 and not hasattr(os, "fork"):
         what = "this system cannot run several workers: Windows cannot fork a process"
@@ -417,7 +401,7 @@ def _add_describing_providers(builder: ProviderBuilder, collector: ProblemCollec
 def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
     digest = server.metrics_sha256.lower()
     client_hint = "write `metrics = true` in its [[server.keys]], or create another one"
-    check_separate_key(digest, server, place.at("metrics_sha256"), client_hint)
+    client_keys.check_separate_key(digest, server, place.at("metrics_sha256"), client_hint)
     if server.metrics_listen:
         address = parse_listen_address(server.metrics_listen)
         if address is None:
@@ -451,7 +435,7 @@ def _check_exposure(config: Config, collector: ProblemCollector) -> None:
             if is_exposed(url):
                 place.at("base_url").add(*PLAIN_HTTP, "warning")
         for account in provider.each_account:
-            number = hashes.get(hash_key(account.api_key.reveal()))
+            number = hashes.get(client_keys.hash_key(account.api_key.reveal()))
             if account.api_key and number is not None:
                 what = f"this is the key of the provider `{account.label}`"
                 hint = "clients must not have the provider's key: create another one"

@@ -16,20 +16,7 @@ from toolwire.core.codec import Codec
 from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
 from toolwire.core.losses import Loss
 from toolwire.core.sse import FrameTooLong, SseSplitter
-from toolwire.gateway.surfaces.console.api import (
-    Body,
-    BodyPage,
-    CallPair,
-    CallSide,
-    ClientSide,
-    ExchangeDetail,
-    Output,
-    StreamEvent,
-    TimedStep,
-    ToolRow,
-    ToolState,
-    UpstreamCall,
-)
+from toolwire.gateway.surfaces.console import api
 from toolwire.gateway.surfaces.console.case_file import write_curl
 from toolwire.gateway.surfaces.console.rows import (
     CleanText,
@@ -58,7 +45,7 @@ MAX_RESULT = 4000
 """Characters of a result that are shown beside its call; the whole one is in the body."""
 
 
-def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> ExchangeDetail:
+def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> api.ExchangeDetail:
     clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
     capture = record.traffic.capture
     client = CODECS.get(record.client.protocol)
@@ -66,7 +53,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
     request = read_request(client, capture.client_request) if capture is not None and client is not None else None
     provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
     losses, renamed = list_losses(record), calls[-1].renamed_tools if calls else {}
-    return ExchangeDetail(
+    return api.ExchangeDetail(
         row=exchange_row(record, worker),
         output=describe_output(record, worker, clean),
         client=describe_client(record, worker, clean),
@@ -84,7 +71,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
 # --- bodies and events ---
 
 
-def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Output:
+def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> api.Output:
     """The answer as the client gets it, as text."""
     id = exchange_id(worker, record.number)
     codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
@@ -92,14 +79,14 @@ def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Ou
     if codec is not None and capture is not None and record.status < 400:
         response = read_captured_response(codec, capture.client_response.data)
     if response is None or capture is None:
-        return Output(id=id, bytes_out=record.traffic.bytes_out)
+        return api.Output(id=id, bytes_out=record.traffic.bytes_out)
     parts = [part for choice in response.choices for part in choice.parts]
     calls = [
         part.name if isinstance(part, ir.Call) else part.tool
         for part in parts
         if isinstance(part, ir.Call | ir.ProviderCall)
     ]
-    return Output(
+    return api.Output(
         id=id,
         text=clean("".join(part.text for part in parts if isinstance(part, ir.Text))),
         reasoning=clean("".join(part.text for part in parts if isinstance(part, ir.Reasoning))),
@@ -108,10 +95,10 @@ def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Ou
     )
 
 
-def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ClientSide:
+def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> api.ClientSide:
     capture = record.traffic.capture
     response = capture.client_response if capture is not None else None
-    return ClientSide(
+    return api.ClientSide(
         protocol=record.client.protocol,
         method=record.client.method,
         path=log_path(record),
@@ -124,10 +111,10 @@ def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> Cl
     )
 
 
-def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, clean: CleanText) -> UpstreamCall:
+def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, clean: CleanText) -> api.UpstreamCall:
     call = list_upstream_calls(record)[number]
     is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
-    return UpstreamCall(
+    return api.UpstreamCall(
         provider=call.provider,
         protocol=call.protocol,
         url=clean(call.url.partition("?")[0]),
@@ -170,30 +157,30 @@ def clean_body(data: bytes, clean: CleanText) -> str:
     return clean(data.decode("utf-8", "replace"))
 
 
-def write_body(record: ExchangeRecord, worker: int, place: str, size: int, clean: CleanText) -> Body:
+def write_body(record: ExchangeRecord, worker: int, place: str, size: int, clean: CleanText) -> api.Body:
     data, is_cut = find_body(record, place)
     text = clean_body(data, clean)
     page = cut_page(text, exchange_id(worker, record.number), place, 0)
     is_cut = is_cut or len(text) > MAX_BODY or len(data) < size
-    return Body(text=page.text, size=max(size, len(data)), is_cut=is_cut, next=page.next)
+    return api.Body(text=page.text, size=max(size, len(data)), is_cut=is_cut, next=page.next)
 
 
-def cut_page(text: str, id: str, place: str, start: int) -> BodyPage:
+def cut_page(text: str, id: str, place: str, start: int) -> api.BodyPage:
     end = min(start + PAGE, MAX_BODY)
     next_page = f"exchanges/{id}/bodies/{place}/{end}" if end < min(len(text), MAX_BODY) else ""
-    return BodyPage(text=text[start:end], next=next_page)
+    return api.BodyPage(text=text[start:end], next=next_page)
 
 
-def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[StreamEvent]:
+def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[api.StreamEvent]:
     """The server-sent events of a stream. An event has the time of the piece that completed it."""
     splitter = SseSplitter()
-    events: list[StreamEvent] = []
+    events: list[api.StreamEvent] = []
     try:
         for data, time in zip(captured.pieces, captured.times, strict=False):  # a whole body, an error, has no times
             ms = milliseconds(time - started)
             for frame in splitter.feed(data):
                 text = clean(frame.data.decode("utf-8", "replace"))
-                events.append(StreamEvent(ms=ms, event=clean(frame.event or ""), data=text))
+                events.append(api.StreamEvent(ms=ms, event=clean(frame.event or ""), data=text))
             if len(events) >= MAX_EVENTS:
                 break
     except FrameTooLong:
@@ -236,7 +223,7 @@ def pair_tools(
     provider: ReadRequest | None,
     renamed: Mapping[str, str],
     losses: Sequence[tuple[Loss, bool]],
-) -> Iterator[ToolRow]:
+) -> Iterator[api.ToolRow]:
     """The tools of the client with what became of each, then those that were added."""
     sent = {renamed.get(tool_name(tool), tool_name(tool)): tool for tool in list_tools(provider)}
     by_mention = index_losses([loss for loss, is_in_answer in losses if not is_in_answer])
@@ -247,7 +234,7 @@ def pair_tools(
         concerned = {**by_mention.get(place, {}), **by_mention.get(f"`{name}`", {})} if place else {}
         reasons = [f"{loss.what}: {loss.why}" for _, loss in sorted(concerned.items(), key=itemgetter(0))]
         provider_name = tool_name(match) if match is not None else ""
-        yield ToolRow(
+        yield api.ToolRow(
             client_name=name,
             provider_name=provider_name,
             kind=tool_kind(tool),
@@ -257,7 +244,7 @@ def pair_tools(
             provider_declaration=write_declaration(provider, match),
         )
     for tool in sent.values():
-        yield ToolRow(
+        yield api.ToolRow(
             client_name="",
             provider_name=tool_name(tool),
             kind=tool_kind(tool),
@@ -268,7 +255,7 @@ def pair_tools(
         )
 
 
-def _tool_state(client_name: str, provider_name: str, has_reasons: bool) -> ToolState:
+def _tool_state(client_name: str, provider_name: str, has_reasons: bool) -> api.ToolState:
     if not provider_name:
         return "dropped"
     if client_name != provider_name:
@@ -327,7 +314,9 @@ def find_place(json: Json, path: Path) -> Json:
 # --- calls and results ---
 
 
-def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: ReadRequest | None) -> Iterator[CallPair]:
+def pair_calls(
+    record: ExchangeRecord, client: ReadRequest | None, provider: ReadRequest | None
+) -> Iterator[api.CallPair]:
     """The calls of the history, then those of the answer, on both sides."""
     capture = record.traffic.capture
     if capture is None:
@@ -336,7 +325,7 @@ def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: Rea
     renamed = upstream_calls[-1].renamed_tools if upstream_calls else {}
     history = match_calls(list_history_calls(client), list_history_calls(provider), renamed)
     for client_call, provider_call in history[-MAX_CALLS:]:
-        yield CallPair(is_in_answer=False, client=client_call, provider=provider_call)
+        yield api.CallPair(is_in_answer=False, client=client_call, provider=provider_call)
     codec = CODECS.get(record.client.protocol)
     answer = list_answer_calls(codec, capture.client_response.data, record.status) if codec is not None else []
     sent = [
@@ -345,20 +334,20 @@ def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: Rea
         for call in list_answer_calls(CODECS[one.protocol], one.response.data, one.status)
     ][:MAX_CALLS]
     for client_call, provider_call in match_calls(answer, sent, renamed):
-        yield CallPair(is_in_answer=True, client=client_call, provider=provider_call)
+        yield api.CallPair(is_in_answer=True, client=client_call, provider=provider_call)
 
 
-Matched = tuple[CallSide | None, CallSide | None]
+Matched = tuple[api.CallSide | None, api.CallSide | None]
 
 
-def match_calls(client: list[CallSide], provider: list[CallSide], renamed: Mapping[str, str]) -> list[Matched]:
+def match_calls(client: list[api.CallSide], provider: list[api.CallSide], renamed: Mapping[str, str]) -> list[Matched]:
     """Calls of the same tool in the same order belong together, if their ids do not say otherwise."""
     waiting = list(provider)
     pairs: list[Matched] = []
     names, ids = {one.name for one in client}, {one.id for one in client}
     provider_ids = {one.id for one in provider if one.id}
 
-    def is_known(call: CallSide) -> bool:
+    def is_known(call: api.CallSide) -> bool:
         return call.id in ids or renamed.get(call.name, call.name) in names
 
     for call in client:
@@ -374,7 +363,7 @@ def match_calls(client: list[CallSide], provider: list[CallSide], renamed: Mappi
     return pairs + [(None, one) for one in waiting]
 
 
-def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
+def list_history_calls(read: ReadRequest | None) -> list[api.CallSide]:
     if read is None:
         return []
     parts = [part for turn in read.request.turns for part in turn.parts]
@@ -383,7 +372,7 @@ def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
     return [describe_call(part, results) for part in calls[-2 * MAX_CALLS :]]  # the other side may have fewer of them
 
 
-def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
+def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[api.CallSide]:
     response = read_captured_response(codec, body) if status < 300 else None
     parts = [part for choice in response.choices for part in choice.parts] if response is not None else []
     results: dict[str, ir.Result | ir.ProviderResult]
@@ -392,11 +381,13 @@ def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
     return [describe_call(part, results) for part in calls[:MAX_CALLS]]
 
 
-def describe_call(call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]) -> CallSide:
+def describe_call(
+    call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]
+) -> api.CallSide:
     name = call.tool if isinstance(call, ir.ProviderCall) else call.name
     namespace = call.namespace if isinstance(call, ir.Call) else ""
     result = results.get(call.id)
-    return CallSide(
+    return api.CallSide(
         id=call.id,
         name=f"{namespace}.{name}" if namespace else name,
         arguments=call.arguments,
@@ -416,7 +407,7 @@ def result_text(result: ir.Result | ir.ProviderResult) -> str:
 # --- time ---
 
 
-def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
+def time_steps(record: ExchangeRecord) -> Iterator[api.TimedStep]:
     """Preparing, then waiting for and reading each answer, with what the gateway did in between, then the end."""
     calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else []
     last = record.started
@@ -432,6 +423,6 @@ def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
         yield _step(record, "finish", "", last, record.ended)
 
 
-def _step(record: ExchangeRecord, name: str, text: str, start: float, end: float) -> TimedStep:
+def _step(record: ExchangeRecord, name: str, text: str, start: float, end: float) -> api.TimedStep:
     started, duration = milliseconds(start - record.started), milliseconds(end - start)
-    return TimedStep(name=name, detail=text, started_ms=started, duration_ms=duration)
+    return api.TimedStep(name=name, detail=text, started_ms=started, duration_ms=duration)

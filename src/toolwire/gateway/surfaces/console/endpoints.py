@@ -21,23 +21,8 @@ from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
 from toolwire.gateway.models.listing import ModelLists
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.surfaces.console import detail, live, providers, sessions, translate
+from toolwire.gateway.surfaces.console import api, detail, live, providers, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
-from toolwire.gateway.surfaces.console.api import (
-    API_PATH,
-    ApiError,
-    ConsoleState,
-    ExchangeList,
-    Hello,
-    Login,
-    ProtocolInfo,
-    ProviderList,
-    ProviderRow,
-    SessionDetail,
-    SessionList,
-    TranslateQuestion,
-    encode_message,
-)
 from toolwire.gateway.surfaces.console.case_file import write_case
 from toolwire.gateway.surfaces.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
 from toolwire.gateway.surfaces.console.peers import Peers, Question, load_secret
@@ -128,10 +113,10 @@ class Console:
         access, path = self._access, request.path
         if access is None:
             raise ValueError("the console is off")
-        if not path.startswith(API_PATH):
+        if not path.startswith(api.API_PATH):
             await request.send_reply(self._page_reply(access, request))
             return
-        name, _, argument = path.removeprefix(API_PATH).partition("/")
+        name, _, argument = path.removeprefix(api.API_PATH).partition("/")
         is_login = name == "login" and request.method == "POST"
         check = access.check_origin if is_login else partial(access.check, now=time.time())
         refused = check(request.method, request.headers, request.peer)
@@ -165,7 +150,7 @@ class Console:
         try:
             request.watch_disconnect(True)
             await request.start_response(200, EVENT_HEADERS)
-            await request.send_body(live.write_event("hello", Hello(gateway_id=self._gateway_id)), more=True)
+            await request.send_body(live.write_event("hello", api.Hello(gateway_id=self._gateway_id)), more=True)
             question = Question("events")
             sources = [self._watch(), *(self._peers.stream(worker, question) for worker in self._peers.others())]
             tasks = [asyncio.create_task(self._send_events(request, source)) for source in sources]
@@ -193,7 +178,7 @@ class Console:
         runtime, access = self._running()
         config = runtime.config
         return json_reply(
-            ConsoleState(
+            api.ConsoleState(
                 version=VERSION,
                 gateway_id=self._gateway_id,
                 needs_client_key=config.server.needs_keys,
@@ -207,7 +192,7 @@ class Console:
 
     async def log_in(self, request: ClientRequest, argument: str) -> Reply:
         _, access = self._running()
-        login = await self._read_body(request, Login)
+        login = await self._read_body(request, api.Login)
         if isinstance(login, Failure):
             return error_reply(login)
         now = time.time()
@@ -234,15 +219,15 @@ class Console:
         answers = await self._peers.ask_all(Question("list"))
 
         def write_list() -> Reply:
-            lists = [self._own_list(), *(msgspec.json.decode(data, type=ExchangeList) for data in answers)]
+            lists = [self._own_list(), *(msgspec.json.decode(data, type=api.ExchangeList) for data in answers)]
             rows = sorted((row for one in lists for row in one.exchanges), key=lambda row: -row.started_at)
-            return json_reply(ExchangeList(exchanges=rows, removed=sum(one.removed for one in lists)))
+            return json_reply(api.ExchangeList(exchanges=rows, removed=sum(one.removed for one in lists)))
 
         return await run_aside(write_list)
 
-    def _own_list(self) -> ExchangeList:
+    def _own_list(self) -> api.ExchangeList:
         rows = [exchange_row(record, self._worker) for record in self._recent.newest_first()]
-        return ExchangeList(exchanges=rows, removed=self._recent.removed)
+        return api.ExchangeList(exchanges=rows, removed=self._recent.removed)
 
     async def _show_exchange(self, argument: str) -> Reply:
         id, _, part = argument.partition("/")
@@ -262,7 +247,7 @@ class Console:
         groups = await run_aside(lambda: sessions.group_sessions(self._load_facts(answers)))
         if not argument:
             return await run_aside(
-                lambda: json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
+                lambda: json_reply(api.SessionList(sessions=[sessions.session_row(group) for group in groups]))
             )
         group = next((group for group in groups if group.has_id(argument)), None)
         if group is None:
@@ -271,18 +256,18 @@ class Console:
 
         def write_session() -> Reply:
             turns = sessions.describe_turns(group, bodies, self.clean_text)
-            return json_reply(SessionDetail(session=sessions.session_row(group), turns=turns))
+            return json_reply(api.SessionDetail(session=sessions.session_row(group), turns=turns))
 
         return await run_aside(write_session)
 
     async def translate_text(self, request: ClientRequest, argument: str) -> Reply:
-        question = await self._read_body(request, TranslateQuestion)
+        question = await self._read_body(request, api.TranslateQuestion)
         if isinstance(question, Failure):
             return error_reply(question)
         return await run_aside(lambda: json_reply(translate.translate_to_all(question, int(time.time()))))
 
     async def list_providers(self, request: ClientRequest, argument: str) -> Reply:
-        return json_reply(ProviderList(providers=await self._merge_providers(self._own_providers())))
+        return json_reply(api.ProviderList(providers=await self._merge_providers(self._own_providers())))
 
     async def check_provider(self, request: ClientRequest, argument: str) -> Reply:
         runtime, _ = self._running()
@@ -332,16 +317,16 @@ class Console:
             return data
         return None
 
-    def _own_providers(self) -> list[ProviderRow]:
+    def _own_providers(self) -> list[api.ProviderRow]:
         runtime, _ = self._running()
         now = asyncio.get_running_loop().time()
         shown = providers.list_accounts(runtime)
         return [providers.provider_row(account, runtime, self._recent, now) for account in shown]
 
-    async def _merge_providers(self, rows: list[ProviderRow]) -> list[ProviderRow]:
+    async def _merge_providers(self, rows: list[api.ProviderRow]) -> list[api.ProviderRow]:
         """These rows, with what the other workers know of the same providers."""
         answers = await self._peers.ask_all(Question("providers"))
-        others = [row for data in answers for row in msgspec.json.decode(data, type=list[ProviderRow])]
+        others = [row for data in answers for row in msgspec.json.decode(data, type=list[api.ProviderRow])]
         return [providers.merge_rows([row, *(one for one in others if one.name == row.name)]) for row in rows]
 
     def _load_facts(self, answers: Sequence[bytes]) -> list[sessions.ExchangeFacts]:
@@ -374,11 +359,11 @@ class Console:
 
     async def _answer_once(self, question: Question) -> bytes:
         if question.name == "list":
-            return await run_aside(lambda: encode_message(self._own_list()))
+            return await run_aside(lambda: api.encode_message(self._own_list()))
         if question.name == "providers":
-            return encode_message(self._own_providers())
+            return api.encode_message(self._own_providers())
         if question.name == "facts":
-            return await run_aside(lambda: encode_message(self._own_facts()))
+            return await run_aside(lambda: api.encode_message(self._own_facts()))
         id, _, part = question.argument.partition("/")
         place = parse_exchange_id(id)
         record = self._recent.find(place[1]) if place is not None else None
@@ -390,7 +375,7 @@ class Console:
         found = self._details.get(record.number)
         if found is not None:
             return found
-        data = encode_message(detail.describe_exchange(record, self._worker, self.clean_text_of(record)))
+        data = api.encode_message(detail.describe_exchange(record, self._worker, self.clean_text_of(record)))
         if exchange_state(record) != "running":
             self._details[record.number] = data
             while len(self._details) > 1 and sum(map(len, self._details.values())) > MAX_KEPT:
@@ -408,7 +393,7 @@ class Console:
         if found != key:
             text = detail.clean_body(data, self.clean_text_of(record))
             self._last_body = (key, text)
-        return encode_message(detail.cut_page(text, exchange_id(self._worker, record.number), place, int(start)))
+        return api.encode_message(detail.cut_page(text, exchange_id(self._worker, record.number), place, int(start)))
 
     def write_case(self, record: ExchangeRecord, part: str) -> bytes:
         return write_case(record, self.clean_text_of(record))
@@ -443,20 +428,20 @@ RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord, str], bytes]] 
 
 
 def json_reply(value: msgspec.Struct) -> Reply:
-    return Reply(200, JSON_HEADERS, encode_message(value))
+    return Reply(200, JSON_HEADERS, api.encode_message(value))
 
 
 def error_reply(failure: Failure) -> Reply:
-    return Reply(failure.status or 500, JSON_HEADERS, encode_message(ApiError(failure.message)))
+    return Reply(failure.status or 500, JSON_HEADERS, api.encode_message(api.ApiError(failure.message)))
 
 
-def list_protocols() -> list[ProtocolInfo]:
+def list_protocols() -> list[api.ProtocolInfo]:
     """The protocols, and where their clients send requests."""
-    found: list[ProtocolInfo] = []
+    found: list[api.ProtocolInfo] = []
     for codec in CODECS.values():
         paths = [codec.http.request_path(MODEL_MARK, stream).replace(MODEL_MARK, "{model}") for stream in (False, True)]
         found.append(
-            ProtocolInfo(
+            api.ProtocolInfo(
                 name=codec.name,
                 path=paths[0],
                 stream_path=paths[1],

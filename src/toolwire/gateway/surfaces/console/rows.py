@@ -13,16 +13,7 @@ from toolwire.core.ir import Usage
 from toolwire.core.losses import Loss
 from toolwire.gateway.http.redact import printable_text, redact_start, safe_name, shorten_agent
 from toolwire.gateway.models.amounts import add_known, write_amount
-from toolwire.gateway.surfaces.console.api import (
-    CacheUsage,
-    CallCost,
-    CalledTool,
-    Cost,
-    ExchangeRow,
-    ExchangeState,
-    LossRow,
-    Tokens,
-)
+from toolwire.gateway.surfaces.console import api
 from toolwire.gateway.telemetry.log import log_path
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
@@ -45,12 +36,12 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
     return (int(worker), int(number)) if is_id else None
 
 
-def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
+def exchange_row(record: ExchangeRecord, worker: int) -> api.ExchangeRow:
     id = exchange_id(worker, record.number)
     started, first, state = record.started, record.first_byte, exchange_state(record)
     if record.client.secrets:
         record.hide_secrets()  # it may still run
-    return ExchangeRow(
+    return api.ExchangeRow(
         id=id,
         request_id=safe_name(record.request_id),
         state=state,
@@ -74,7 +65,7 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
         message=printable_text(redact_start(record.message), MAX_MESSAGE),
         losses=tuple(dict.fromkeys(record.answer.losses)),
         loss_count=len(record.answer.losses),
-        called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.answer.tool_calls[:MAX_NAMES]],
+        called_tools=[api.CalledTool(safe_name(a), safe_name(b)) for a, b in record.answer.tool_calls[:MAX_NAMES]],
         tool_runs=[safe_name(name) for name, _ in record.answer.tool_runs[:MAX_NAMES]],
         tokens=count_tokens(record.answer.usage, record.answer.is_estimated, record.cache),
         cost=exchange_cost(record),
@@ -85,7 +76,7 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
     )
 
 
-def exchange_state(record: ExchangeRecord) -> ExchangeState:
+def exchange_state(record: ExchangeRecord) -> api.ExchangeState:
     if not record.ended:
         return "running"
     if record.client_disconnected:
@@ -93,10 +84,12 @@ def exchange_state(record: ExchangeRecord) -> ExchangeState:
     return "failed" if record.failure or record.status >= 400 else "done"
 
 
-def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheReport | None = None) -> Tokens | None:
+def count_tokens(
+    usage: Usage | None, is_estimated: bool = False, cache: CacheReport | None = None
+) -> api.Tokens | None:
     if usage is None:
         return None
-    return Tokens(
+    return api.Tokens(
         input=usage.input,
         output=usage.output,
         cache_read=usage.cache_read,
@@ -108,15 +101,15 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheRe
     )
 
 
-def exchange_cost(record: ExchangeRecord) -> Cost | None:
+def exchange_cost(record: ExchangeRecord) -> api.Cost | None:
     if not record.costs.is_priced:
         return None
     return make_cost(record.costs.total, record.costs.unpriced_count, record.costs.reported_total)
 
 
-def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
+def call_cost(call: CallUsage, is_priced: bool) -> api.CallCost:
     cost = make_cost(call.cost, int(call.cost is None), call.reported_cost)
-    return CallCost(
+    return api.CallCost(
         provider=call.provider,
         account=call.account,
         model=safe_name(call.model),
@@ -125,10 +118,10 @@ def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
     )
 
 
-def cache_usage(report: CacheReport | None) -> CacheUsage | None:
+def cache_usage(report: CacheReport | None) -> api.CacheUsage | None:
     if report is None:
         return None
-    return CacheUsage(
+    return api.CacheUsage(
         expected_tokens=report.expected,
         read_tokens=report.read,
         write_tokens=report.written,
@@ -140,15 +133,15 @@ def cache_usage(report: CacheReport | None) -> CacheUsage | None:
     )
 
 
-def add_costs(costs: Sequence[Cost]) -> Cost | None:
+def add_costs(costs: Sequence[api.Cost]) -> api.Cost | None:
     if not costs:
         return None
     known, reported = add_known([one.cost_usd for one in costs]), add_known([one.reported_cost_usd for one in costs])
     return make_cost(known, sum(one.unpriced_calls for one in costs), reported)
 
 
-def make_cost(cost: Decimal | None, unpriced_calls: int, reported: Decimal | None) -> Cost:
-    return Cost(
+def make_cost(cost: Decimal | None, unpriced_calls: int, reported: Decimal | None) -> api.Cost:
+    return api.Cost(
         cost_usd=shorten_amount(cost), unpriced_calls=unpriced_calls, reported_cost_usd=shorten_amount(reported)
     )
 
@@ -162,8 +155,8 @@ def milliseconds(seconds: float) -> float:
     return round(max(seconds, 0.0) * 1e3, 2)
 
 
-def loss_row(loss: Loss, is_in_answer: bool) -> LossRow:
-    return LossRow(
+def loss_row(loss: Loss, is_in_answer: bool) -> api.LossRow:
+    return api.LossRow(
         code=loss.code,
         severity=loss.severity,
         path=loss.path,

@@ -26,15 +26,7 @@ from toolwire.gateway.features.cache_watch.cache_prefix import (
     split_prompt,
 )
 from toolwire.gateway.models.amounts import add_known
-from toolwire.gateway.surfaces.console.api import (
-    CacheUsage,
-    ExchangeRow,
-    PrefixBreak,
-    SessionRow,
-    SessionSource,
-    SessionTurn,
-    Tokens,
-)
+from toolwire.gateway.surfaces.console import api
 from toolwire.gateway.surfaces.console.rows import add_costs, cache_usage, clean_texts, exchange_row, shorten_amount
 from toolwire.gateway.telemetry.log import read_captured_response
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
@@ -48,7 +40,7 @@ CONTEXT = 120
 class ExchangeFacts(Struct, frozen=True, kw_only=True):
     """What is needed to group an exchange. Workers send it to each other."""
 
-    row: ExchangeRow
+    row: api.ExchangeRow
     title: str = ""
     response_id: str = ""
     previous_response_id: str = ""
@@ -57,7 +49,7 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     """Does a header of the agent name the session?"""
     session: str = ""
     account: str = ""
-    cache: CacheUsage | None = None
+    cache: api.CacheUsage | None = None
     digests: Sequence[str] = ()
     """Of each message."""
     segments: Sequence[tuple[str, int]] = ()
@@ -66,7 +58,7 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
 
 class SessionGroup(Struct, frozen=True, kw_only=True):
     id: str
-    source: SessionSource
+    source: api.SessionSource
     members: Sequence[ExchangeFacts]
     """The oldest first."""
 
@@ -149,7 +141,7 @@ def _part_identity(part: ir.Part) -> str:
 
 def group_sessions(facts: Sequence[ExchangeFacts]) -> list[SessionGroup]:
     """The sessions of all exchanges that call a model, the one with the newest turn first."""
-    groups: dict[str, tuple[SessionSource, list[ExchangeFacts]]] = {}
+    groups: dict[str, tuple[api.SessionSource, list[ExchangeFacts]]] = {}
     by_response: dict[str, str] = {}
     by_start: dict[str, list[str]] = {}
     for one in sorted(facts, key=lambda one: one.row.started_at):
@@ -174,7 +166,7 @@ def group_sessions(facts: Sequence[ExchangeFacts]) -> list[SessionGroup]:
     return sorted(found, key=lambda group: -group.members[-1].row.started_at)
 
 
-def _session_source(one: ExchangeFacts) -> SessionSource:
+def _session_source(one: ExchangeFacts) -> api.SessionSource:
     if one.names_session:
         return "header"
     if one.previous_response_id:
@@ -182,10 +174,10 @@ def _session_source(one: ExchangeFacts) -> SessionSource:
     return "conversation" if one.conversation else "prefix"
 
 
-def session_row(group: SessionGroup) -> SessionRow:
+def session_row(group: SessionGroup) -> api.SessionRow:
     rows = [one.row for one in group.members]
     titles = (one.title for one in group.members if one.title)
-    return SessionRow(
+    return api.SessionRow(
         id=group.id,
         title=next(titles, ""),
         source=group.source,
@@ -201,16 +193,16 @@ def session_row(group: SessionGroup) -> SessionRow:
     )
 
 
-def add_tokens(counts: Sequence[Tokens]) -> Tokens:
+def add_tokens(counts: Sequence[api.Tokens]) -> api.Tokens:
     def total(name: str) -> int | None:
         known = [value for one in counts if (value := getattr(one, name)) is not None]
         return sum(known) if known else None
 
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_expected", "cache_missed")
-    return Tokens(**{name: total(name) for name in names}, is_estimated=any(one.is_estimated for one in counts))
+    return api.Tokens(**{name: total(name) for name in names}, is_estimated=any(one.is_estimated for one in counts))
 
 
-def add_extra_costs(reports: Sequence[CacheUsage]) -> Decimal | None:
+def add_extra_costs(reports: Sequence[api.CacheUsage]) -> Decimal | None:
     """What all missed tokens cost more; None if that is unknown of some."""
     costs = [report.extra_cost_usd for report in reports]
     return None if None in costs else shorten_amount(add_known([Decimal(0), *costs]))
@@ -255,17 +247,17 @@ def _maker(one: ExchangeFacts) -> tuple[str, str, str]:
     return one.row.provider, one.account, one.row.model
 
 
-def describe_turns(group: SessionGroup, bodies: Sequence[bytes], clean: Callable[[str], str]) -> list[SessionTurn]:
+def describe_turns(group: SessionGroup, bodies: Sequence[bytes], clean: Callable[[str], str]) -> list[api.SessionTurn]:
     """Each turn with where its prefix broke. `bodies` are the requests to the providers, b"" for unknown ones."""
     body_of = {one.row.id: body for one, body in zip(group.members, bodies, strict=True)}
-    turns: list[SessionTurn] = []
+    turns: list[api.SessionTurn] = []
     for before, one in pair_turns(group.members):
         found = None
         if before is not None and is_broken(before, one):
             prompts = [split_prompt(body_of[side.row.id], side.row.provider_protocol) for side in (before, one)]
             found = find_break((before, prompts[0]), (one, prompts[1]), clean)
         prefix_bytes = sum(size for _, size in before.segments) if before is not None else 0
-        turns.append(SessionTurn(exchange=one.row, prefix_bytes=prefix_bytes, prefix_break=found, cache=one.cache))
+        turns.append(api.SessionTurn(exchange=one.row, prefix_bytes=prefix_bytes, prefix_break=found, cache=one.cache))
     return turns
 
 
@@ -278,11 +270,11 @@ def _continues(one: ExchangeFacts, before: ExchangeFacts) -> bool:
 
 def find_break(
     before: tuple[ExchangeFacts, Prompt | None], after: tuple[ExchangeFacts, Prompt | None], clean: Callable[[str], str]
-) -> PrefixBreak | None:
+) -> api.PrefixBreak | None:
     """The first difference from the turn before; None if that is a prefix of this one."""
     other = describe_other_maker(_maker(before[0]), _maker(after[0]))
     if other is not None:
-        return PrefixBreak(place="/model", same_bytes=0, before="", after="", difference=0, cause=other[1])
+        return api.PrefixBreak(place="/model", same_bytes=0, before="", after="", difference=0, cause=other[1])
     if before[1] is None or after[1] is None:
         return None
     old_pieces, new_pieces = before[1].pieces, after[1].pieces
@@ -297,7 +289,7 @@ def find_break(
     shown_at = common_length(shown_old, shown_new) if shown_old != shown_new else min(at, len(shown_old))
     start, end = max(0, shown_at - CONTEXT), shown_at + CONTEXT
     shapes = before[1].shape, after[1].shape
-    return PrefixBreak(
+    return api.PrefixBreak(
         place=shapes[1].place(number) if number < len(new_pieces) else shapes[0].place(number),
         same_bytes=sum(map(len, old_pieces[:number])) + at,
         before=shown_old[start:end],
