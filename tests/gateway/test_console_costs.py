@@ -229,6 +229,6 @@ def test_amounts_are_numbers_with_all_digits_also_between_workers() -> None:
 
 def test_the_words_of_a_cache_report_are_cleaned() -> None:
     report = CacheReport(2000, 0, 0, 2000, "tools", reason=f"{SECRET} is new", place=f"/tools/{SECRET}")
-    shown = rows.cache_usage(report, lambda text: text.replace(SECRET, "[hidden]"))
+    shown = rows.clean_texts(rows.cache_usage(report), lambda text: text.replace(SECRET, "[hidden]"))
     assert shown is not None
     assert (shown.reason, shown.place) == ("[hidden] is new", "/tools/[hidden]")
