@@ -27,7 +27,7 @@ from gateway.raw_exchange import (
     play_script,
     request_of,
 )
-from gateway.test_limits import huge_use
+from gateway.test_limits import REACHED, huge_use
 from toolwire.gateway.features.limits.counters import Counters
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.store.store import StoreDown
@@ -164,7 +164,7 @@ def test_together_they_never_use_more_than_a_limit_and_count_nothing_twice(
             threads.submit(send, process, scene.model, max_tokens=460) for _ in range(20) for process in three.processes
         ]
         statuses = [one.result().status for one in asked]
-        assert set(statuses) == {200, 429}
+        assert set(statuses) - {200} <= {*REACHED["openai-chat"]}
         wait_until(lambda: shared.use()["x/tokens_per_month"][1] == 0)
         served = statuses.count(200)
         assert len(scene.asked) == served
@@ -274,7 +274,7 @@ def test_a_single_gateway_that_is_killed_knows_what_it_has_used(tmp_path: Path) 
         wait_until(lambda: len(scene.asked) == 2)
         one.kill(process)
         again = one.start()
-        assert send(again, scene.model, max_tokens=400).status == 429  # tokens
+        assert send(again, scene.model, max_tokens=400).status in REACHED["openai-chat"]  # tokens
         assert send(again, scene.model, max_tokens=10).status == 200  # what was running is given back
         scene.go.set()
 

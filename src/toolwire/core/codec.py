@@ -479,8 +479,6 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     read_rate_limits: Callable[[Mapping[str, str], float], tuple[RateLimit, ...]] = lambda headers, now: ()
     write_rate_limits: Callable[[tuple[RateLimit, ...], float], dict[str, str]] = lambda limits, now: {}
     """Rate limits from and to headers. The clock is passed in, because Anthropic sends the reset as a time of day."""
-    no_retry_headers: Mapping[str, str] = EMPTY_MAPPING
-    """Headers of an error that tell SDKs not to try again by themselves."""
     write_model_list: Callable[[tuple[ModelInfo, ...], Mapping[str, str]], Object] = lambda models, query: {}
     """The list of models. The query may ask for one page."""
     write_model_entry: Callable[[ModelInfo], Object] = lambda model: {}

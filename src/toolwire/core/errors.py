@@ -95,8 +95,43 @@ def read_retry_after_message(message: str) -> float | None:
     return None if found is None else read_duration(_UNIT_WORD.sub(r"\1", found[1].lower()).replace(" ", ""))
 
 
+MAX_WAIT = 60.0
+"""Seconds. A client that has to wait longer should tell its user instead of trying again."""
+LASTING_KINDS = frozenset(
+    {
+        "invalid",
+        "context",
+        "authentication",
+        "billing",
+        "permission",
+        "not_found",
+        "too_large",
+        "unprocessable",
+        "quota",
+    }
+)
+"""Failures that the same request meets again, unless they say when it will not."""
+
+
+def is_lasting(failure: Failure) -> bool:
+    """Would the same request fail again, for longer than a client should wait?"""
+    return failure.kind in LASTING_KINDS if failure.retry_after is None else failure.retry_after > MAX_WAIT
+
+
+def is_used_up(failure: Failure) -> bool:
+    """Is it a limit that opens only after a long wait? Codecs write it as an error that clients show at once: Codex,
+    opencode and Qwen Code were seen to wait for hours without a word after a 429 with such a `retry-after`."""
+    return failure.kind in ("rate", "quota") and failure.retry_after is not None and failure.retry_after > MAX_WAIT
+
+
+def write_retry_headers(failure: Failure) -> dict[str, str]:
+    """The headers that ask to wait, or not to try again, which the SDKs of OpenAI and Anthropic and Claude Code obey.
+    They ask for no wait of hours: clients that ignore `x-should-retry` would keep it."""
+    return {"x-should-retry": "false"} if is_lasting(failure) else write_retry_after(failure.retry_after)
+
+
 def write_retry_after(seconds: float | None) -> dict[str, str]:
-    """The headers that ask to wait: whole seconds, and milliseconds where they are not whole."""
+    """Whole seconds, and milliseconds where they are not whole."""
     if seconds is None:
         return {}
     headers = {"retry-after": str(math.ceil(seconds))}

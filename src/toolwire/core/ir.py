@@ -525,9 +525,9 @@ class Failure(Struct, frozen=True, gc=False):
     code: str = ""
     param: str = ""
     """The field of the request that is wrong (OpenAI)."""
-    retry_after: float | None = None
-    """Seconds."""
+    retry_after: float | None = None  # seconds
     origin: Origin | None = None
+    opens_at: int = 0  # seconds since 1970, where it is known when a limit opens
 
 
 STATUS_BY_FAILURE_KIND: Mapping[str, int] = {

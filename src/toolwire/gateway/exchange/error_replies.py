@@ -159,6 +159,8 @@ def provider_failure(
     """A failure of the provider as an error of the client's protocol: of an answer with status 200, or of another
     protocol. `headers` are those of the provider that the client gets."""
     failure = name_provider(upstream, failure)
+    if failure.retry_after is not None:
+        failure = replace(failure, opens_at=int(call.now + failure.retry_after))
     error = error_reply(call.client_codec, failure, upstream)
     return provider_error(failure, Reply(error.status, {**error.headers, **headers}, error.body))
 
@@ -195,8 +197,6 @@ def limit_error(call: GatewayRequest, refusal: Refusal) -> AttemptFailed:
     codec = call.client_codec
     reply = error_reply(codec, refusal.failure)
     headers = codec.http.write_rate_limits(refusal.rate_limits, call.now)
-    if not refusal.can_retry:
-        headers |= codec.http.no_retry_headers
     reply = Reply(reply.status, {**reply.headers, **headers}, reply.body)
     return AttemptFailed(refusal.failure, reply, can_fall_back=refusal.depends_on_target)
 

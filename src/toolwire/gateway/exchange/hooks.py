@@ -22,8 +22,6 @@ class Refusal(Struct, frozen=True):
     failure: Failure
     rate_limits: tuple[RateLimit, ...] = ()
     """The limits that refused, for the headers of the client's dialect."""
-    can_retry: bool = True
-    """Is it worth trying again soon?"""
     depends_on_target: bool = False
     """Would another provider or model be allowed?"""
 

@@ -15,7 +15,7 @@ from toolwire.core.errors import (
     read_retry_after,
     read_unshaped_error,
     text_field,
-    write_retry_after,
+    write_retry_headers,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
 from toolwire.core.json_values import Json, Object
@@ -99,7 +99,7 @@ def write_error(failure: Failure) -> ErrorReply:
         if failure.code and failure.code not in KIND_BY_ERROR_TYPE and failure.code != CONTEXT_CODE:
             error["details"] = {"error_code": failure.code}
         body = {"type": "error", "error": error}
-    return ErrorReply(_error_status(failure, usual_status), body, write_retry_after(failure.retry_after))
+    return ErrorReply(_error_status(failure, usual_status), body, write_retry_headers(failure))
 
 
 def _error_status(failure: Failure, usual_status: int) -> int:

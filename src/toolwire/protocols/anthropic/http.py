@@ -241,7 +241,6 @@ HTTP = Http(
     heartbeat=b'event: ping\ndata: {"type": "ping"}\n\n',
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
-    no_retry_headers={"x-should-retry": "false"},
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     provider_models_path=MODELS_PATH,

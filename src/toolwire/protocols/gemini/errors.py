@@ -11,10 +11,11 @@ from toolwire.core.errors import (
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
+    is_used_up,
     read_retry_after,
     read_unshaped_error,
     word_overflow,
-    write_retry_after,
+    write_retry_headers,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, encode_text
@@ -105,7 +106,7 @@ def _failure_kind(status_name: str, status: int, message: str, details: list[Obj
 
 def write_error(failure: Failure) -> ErrorReply:
     status, origin = _error_status(failure), failure.origin
-    headers = write_retry_after(failure.retry_after)
+    headers = write_retry_headers(failure)
     if is_own(origin) and origin.intact:
         body = origin.wire[0] if isinstance(origin.wire, list) and origin.wire else origin.wire
         if isinstance(body, dict) and isinstance(body.get("error"), dict):
@@ -133,7 +134,7 @@ def write_error_body(failure: Failure) -> Object:
         }
     if failure.retry_after is not None:
         details["RetryInfo"] = {"retryDelay": f"{failure.retry_after:g}s"}
-    if failure.kind == "quota":
+    if failure.kind == "quota" or is_used_up(failure):  # after anything else Gemini CLI tries again
         details["QuotaFailure"] = {"violations": [{"quotaId": "GenerateRequestsPerDay"}]}
     if details:
         error["details"] = [{"@type": f"{_RPC_TYPE_PREFIX}{name}", **detail} for name, detail in details.items()]

@@ -12,12 +12,13 @@ from toolwire.core.errors import (
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
+    is_used_up,
     read_retry_after,
     read_retry_after_message,
     read_unshaped_error,
     text_field,
     word_overflow,
-    write_retry_after,
+    write_retry_headers,
 )
 from toolwire.core.ir import EMPTY_MAPPING, STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object
@@ -128,7 +129,9 @@ def write_error_body(failure: Failure) -> Object:
         # A compatible server that says it in other words: agents look for OpenAI's.
         given = error if isinstance(error, dict) else {}
         return {**wire, "error": {**given, "message": overflow_message(failure.message), "code": CONTEXT_CODE}}
-    type_, code = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
+    # opencode tries again after every error with `rate_limit` in it.
+    kind = "quota" if is_used_up(failure) else failure.kind
+    type_, code = ERROR_BY_KIND.get(kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
     if failure.origin is None and (failure.kind == "not_found" or failure.code in GATEWAY_CODES):
         code = None  # the gateway says itself what was not found (not always a model), and what it cannot do
@@ -144,7 +147,13 @@ def overflow_message(message: str) -> str:
 _ERROR_STATUSES = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))
 
 
+USED_UP_STATUS = 403
+"""For a limit that opens late, as DashScope and GitHub have it: after 429 agents of this protocol only wait."""
+
+
 def write_error(failure: Failure) -> ErrorReply:
     has_status = failure.status in _ERROR_STATUSES and failure.kind != "context"
     status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
-    return ErrorReply(status, write_error_body(failure), write_retry_after(failure.retry_after))
+    if is_used_up(failure) and not is_verbatim(failure.origin, NAME):
+        status = USED_UP_STATUS
+    return ErrorReply(status, write_error_body(failure), write_retry_headers(failure))

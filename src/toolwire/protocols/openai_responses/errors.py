@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
     CONTEXT_CODE,
@@ -12,15 +14,19 @@ from toolwire.core.errors import (
     GATEWAY_CODES,
     OVERFLOW_KINDS,
     is_context_overflow,
+    is_used_up,
     read_retry_after,
     read_retry_after_message,
     read_unshaped_error,
     word_overflow,
-    write_retry_after,
+    write_retry_headers,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
+
+USED_UP = "usage_limit_reached"
+"""The type of an error that Codex shows at once: the service behind ChatGPT has it for a limit that opens late."""
 
 ERROR_BY_KIND: Mapping[str, tuple[str, str]] = {
     "context": ("invalid_request_error", CONTEXT_CODE),
@@ -38,6 +44,7 @@ KIND_BY_CODE: Mapping[str, str] = {code: kind for kind, (_, code) in ERROR_BY_KI
     "slow_down": "rate",
     "credit_balance_exhausted": "quota",
     "organization_usage_limit_exceeded": "quota",
+    USED_UP: "quota",
     "billing_hard_limit_reached": "billing",
     "server_error": "server",
     "vector_store_timeout": "timeout",
@@ -118,7 +125,7 @@ def _declared_kind(code: str, error_type: str, status: int) -> str:
     """The kind that the code, the type and the status say."""
     if code in KIND_BY_CODE:
         return KIND_BY_CODE[code]
-    if error_type == "insufficient_quota" or code.endswith("_spend_limit_exceeded"):
+    if error_type in ("insufficient_quota", USED_UP) or code.endswith("_spend_limit_exceeded"):
         return "quota"
     if status in VAGUE_STATUSES and error_type in KIND_BY_TYPE:
         return KIND_BY_TYPE[error_type]
@@ -154,19 +161,28 @@ def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
 
 
 def write_error(failure: Failure) -> ErrorReply:
-    default = DEFAULT_RETRY_AFTER if failure.kind == "rate" else None
-    headers = write_retry_after(default if failure.retry_after is None else failure.retry_after)
+    if failure.kind == "rate" and failure.retry_after is None:
+        failure = replace(failure, retry_after=DEFAULT_RETRY_AFTER)
+    headers = write_retry_headers(failure)
     has_status = failure.status in ERROR_STATUSES and failure.kind != "context"
     status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
     wire = intact_wire(failure.origin)
     if wire is not None and "error" in wire and "sequence_number" not in wire and not _is_worded_otherwise(failure):
         return ErrorReply(failure.status or status, wire, headers)
+    if is_used_up(failure):
+        return ErrorReply(STATUS_BY_FAILURE_KIND["quota"], {"error": _write_used_up(failure)}, headers)
     if failure.kind == "billing":
         status = STATUS_BY_FAILURE_KIND["quota"]
     type_, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
     code = failure.code if failure.code in GATEWAY_CODES else code or failure.code
     error = {"message": _message(failure), "type": type_, "param": failure.param or None, "code": code or None}
     return ErrorReply(status, {"error": error}, headers)
+
+
+def _write_used_up(failure: Failure) -> Object:
+    """Codex ends, and says when the limit opens."""
+    error: Object = {"message": failure.message, "type": USED_UP, "param": None, "code": USED_UP}
+    return error | {"resets_at": failure.opens_at} if failure.opens_at else error
 
 
 def _message(failure: Failure) -> str:

@@ -104,7 +104,6 @@ HTTP = Http(
     failures_sent_in_stream={"context": frozenset({"codex"})},
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
-    no_retry_headers={"x-should-retry": "false"},
     write_model_list=write_openai_list,
     write_model_entry=write_openai_entry,
     provider_models_path=OPENAI_MODELS_PATH,

@@ -13,7 +13,7 @@ from toolwire.core.errors import (
     read_retry_after,
     read_unshaped_error,
     text_field,
-    write_retry_after,
+    write_retry_headers,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
@@ -24,7 +24,7 @@ HINTS: Mapping[str, str] = {
     "authentication": "check the API key",
     "not_found": "check the model's name; it reads provider/model",
     "rate": "wait, then send the request again",
-    "quota": "the account's quota is used up; waiting a moment will not help",
+    "quota": "the quota is used up; waiting a moment will not help",
     "overloaded": "wait, then send the request again",
     "malformed_arguments": "send the request again; `raw_arguments` holds what the model wrote",
     "stream_truncated": "send the request again; what came before is not the whole answer",
@@ -68,7 +68,7 @@ def write_error(failure: Failure) -> ErrorReply:
     status = status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
     wire = intact_wire(failure.origin)
     body = wire if wire is not None and "error" in wire else {"error": write_failure(failure)}
-    return ErrorReply(status, body, write_retry_after(failure.retry_after))
+    return ErrorReply(status, body, write_retry_headers(failure))
 
 
 def write_failure(failure: Failure) -> Object:

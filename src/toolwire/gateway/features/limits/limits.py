@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.core.codec import Codec, RateLimit
+from toolwire.core.errors import MAX_WAIT
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.rate_limits import write_timestamp
@@ -63,8 +64,6 @@ PARALLEL_RETRY_AFTER = 2.0
 PARALLEL_SHOWN_SECONDS = 60.0
 """How long the metrics show how many requests ran at the same time when one was last started."""
 STORE_RETRY_AFTER = 2.0
-MAX_WAIT = 60.0
-"""Seconds. A client that has to wait longer should tell its user instead of trying again."""
 MAX_QUIET_SECONDS = 3600.0
 """A soft limit that is passed is logged once in its window, but at least so often."""
 USE_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith(("tokens", "dollars")))
@@ -389,13 +388,16 @@ class Limits:
             self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
         # The client has to wait for the one that opens last.
         rule, amount, state = max(refused, key=lambda row: (row[1] > row[0].maximum, _wait_seconds(row[0], row[2])))
-        is_too_large = amount > rule.maximum
-        wait = None if is_too_large else _wait_seconds(rule, state)
         message = _describe_refusal(rule, amount, state, now)
+        wait = _wait_seconds(rule, state)
+        failure = Failure("rate", message, 429, retry_after=wait)
+        if amount > rule.maximum:  # it never fits, so there is nothing to wait for
+            failure = Failure("invalid", message, 400)
+        elif wait > MAX_WAIT:
+            failure = Failure("quota", message, 429, retry_after=wait, opens_at=int(now + wait))
         return Refusal(
-            Failure("rate", message, 429, retry_after=wait),
+            failure,
             tuple(_rate_limit(rule, state) for rule, _, state in refused if rule.measure in ("requests", "tokens")),
-            can_retry=wait is not None and wait <= MAX_WAIT,
             depends_on_target=all(rule.depends_on_target for rule, _, _ in refused),
         )
 
@@ -636,7 +638,8 @@ def _describe_refusal(rule: LimitRule, amount: int, state: CounterState, now: fl
         return f"the limit {limit} is reached; it opens when one of these requests ends"
     opens = write_timestamp(now + state.opens_after)
     used = _describe_use(rule, state.taken)
-    more = f"; this request needs about {needs} more" if rule.measure != "requests" else ""
+    has_room = rule.measure != "requests" and state.taken < rule.maximum
+    more = f"; this request needs about {needs} more" if has_room else ""
     return f"the limit {limit} is reached: {used} are used or reserved{more}. It opens at {opens}"
 
 
@@ -648,7 +651,7 @@ def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal
     what = f"no price is known for `{provider.name}/{model}`, and the limit `{rule.limit.name}` refuses such models"
     hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices]), or set on_unknown_price"
     failure = Failure("permission", f"{what}; {hint}", 403)
-    return Refusal(failure, can_retry=False, depends_on_target=True)
+    return Refusal(failure, depends_on_target=True)
 
 
 def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTool) -> Refusal:
@@ -661,4 +664,4 @@ def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTo
     hints.append('set on_unknown_price = "open"')
     limit = f"the limit `{rule.limit.name}` in dollars refuses it"
     hint = f"send the request without it, or the operator of this gateway can {' or '.join(hints)}"
-    return Refusal(Failure("permission", f"{what}, so {limit}; {hint}", 403), can_retry=False)
+    return Refusal(Failure("permission", f"{what}, so {limit}; {hint}", 403))
