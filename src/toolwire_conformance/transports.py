@@ -97,7 +97,8 @@ class HttpTransport:
         http = PEERS[call.protocol].http
         path = http.other_paths[call.asks] if call.asks else (call.stream and http.stream_path) or http.path
         name, value = http.credential
-        headers = {"content-type": "application/json", name: value.format(key=self._key), **http.headers}
+        headers = {"content-type": "application/json", "accept": "application/json", **http.headers}
+        headers |= {name: value.format(key=self._key)}
         headers |= {name.lower(): value for name, value in route.headers.items()}
         headers |= {"content-encoding": call.encoding} if call.encoding else {}
         body = call.body

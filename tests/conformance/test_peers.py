@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from toolwire_conformance.expectations import find_differences
 from toolwire_conformance.peers import PEERS
-from toolwire_conformance.peers.peer import read_frames, write_frame
+from toolwire_conformance.peers.peer import ModelAnswer, read_frames, write_frame
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 
@@ -137,6 +138,8 @@ def test_violations(name: str, text: str, message: str) -> None:
 ERROR = {"type": "server_error", "code": None, "message": "Broken.", "param": None}
 UNUSUAL: list[tuple[str, str, str]] = [
     ("openai-chat", write_frames("openai-chat", (-1, None)), "without [DONE]"),
+    ("openai-chat", write_frames("openai-chat") + "data: [DONE]\n\n", "after [DONE]: [DONE]"),
+    ("anthropic", write_frames("anthropic") + "data: [DONE]\n\n", "is ignored: [DONE]"),
     ("openai-responses", write_frames("openai-responses") + "data: [DONE]\n\n", "not an event: [DONE]"),
     ("openai-responses", re.sub("(?m)^event: .*\n", "", write_frames("openai-responses")), "event line None"),
     (
@@ -150,7 +153,19 @@ UNUSUAL: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize(("name", "text", "message"), UNUSUAL, ids=[f"{row[0]}-{row[2]}" for row in UNUSUAL])
 def test_minor_violations(name: str, text: str, message: str) -> None:
-    """Codex and the SDKs of OpenAI and Vercel read these streams: wrong for the library, but not for a gateway."""
+    """Codex and the SDKs of OpenAI, Anthropic and Vercel read these streams: wrong for the library, but not for a gateway."""
     folded = PEERS[name].fold_stream(read_frames(text))
     assert folded.violations == folded.minor_violations != ()
     assert all(message in line for line in folded.minor_violations)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=["after all calls", "each after its call"])
+def test_outputs_of_responses_follow_their_calls(order: tuple[int, ...]) -> None:
+    peer = PEERS["openai-responses"]
+    answer = ModelAnswer(calls=(("get_weather", {"city": "Rome"}), ("get_time", {"city": "Oslo"})))
+    said = peer.write_answer(answer)
+    items = [*said["output"], *peer.write_results(said, ["rain", "noon"])]
+    body = {"input": [{"role": "user", "content": "Well?"}, *(items[at] for at in order)]}
+    assert find_differences(peer.expect_later_request("Well?", answer, ["rain", "noon"]), body, {}) == []
+    body["input"].append(body["input"].pop(1))
+    assert find_differences(peer.expect_later_request("Well?", answer, ["rain", "noon"]), body, {})

@@ -558,8 +558,11 @@ def _read_frames(reader: _ClientReader, frames: list[peer.SseFrame]) -> Iterator
     for frame in frames:
         event = frame.event
         if event is None:
-            if frame.text:
-                yield f"a frame without an event line is ignored: {frame.text[:80]}"
+            ignored = f"a frame without an event line is ignored: {frame.text[:80]}"
+            if reader.is_ended and frame.text == "[DONE]":
+                reader.minor_violations.append(ignored)
+            elif frame.text:
+                yield ignored
             continue
         if not isinstance(frame.data, dict) or frame.data.get("type") != event:
             yield f"event {event} has data of another type: {frame.text[:80]}"

@@ -334,7 +334,8 @@ class ChatPeer(peer.Peer):
         done = False
         for frame in frames:
             if done:
-                violations.append(f"a frame after [DONE]: {frame.text[:80]}")
+                found = minor_violations if frame.text == "[DONE]" else violations
+                found.append(f"a frame after [DONE]: {frame.text[:80]}")
             elif frame.text == "[DONE]":
                 done = True
             elif not isinstance(frame.data, dict):

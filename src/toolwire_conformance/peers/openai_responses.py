@@ -561,3 +561,9 @@ class ResponsesPeer(peer.Peer):
 
     def expect_result(self, name: str, id: str, text: str) -> Json:
         return {"type": "function_call_output", "call_id": id, "output": {"$within": text}}
+
+    def answered_turn_options(self, said: list[Json], results: list[Json]) -> list[list[Json]]:
+        """All outputs after all calls, or each after its own: the service goes by their ids."""
+        thoughts, calls = said[: -len(results)], said[-len(results) :]
+        pairs = [item for pair in zip(calls, results, strict=True) for item in pair]
+        return [[*said, *results], [*thoughts, *pairs]]

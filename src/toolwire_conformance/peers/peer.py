@@ -210,12 +210,14 @@ class Peer(ABC):
 
     def expect_later_request(self, prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
         """What it must receive as a later request: the prompt, the model's turn, and the results of its calls."""
-        before = [self.expect_prompt(prompt), *self.expect_model_turns(answer, self.expect_calls(answer, "p"))]
+        said = self.expect_model_turns(answer, self.expect_calls(answer, "p"))
         results = [
             self.expect_result(call[0], f"$same:{id}", text)
             for call, (id, _), text in zip(answer.calls, call_id_expectations(answer.calls, "p"), texts, strict=True)
         ]
-        options = [{"$contains": [*before, *turns]} for turns in self.result_turn_options(results)]
+        options = [
+            {"$contains": [self.expect_prompt(prompt), *turns]} for turns in self.answered_turn_options(said, results)
+        ]
         expected = {"$either": options} if len(options) > 1 else options[0]
         return {self.turns_key: expected | ({"$within": answer.text} if answer.text else {})}
 
@@ -243,6 +245,10 @@ class Peer(ABC):
 
     @abstractmethod
     def expect_result(self, name: str, id: str, text: str) -> Json: ...
+
+    def answered_turn_options(self, said: list[Json], results: list[Json]) -> list[list[Json]]:
+        """The ways in which results may follow what the model said."""
+        return [[*said, *turns] for turns in self.result_turn_options(results)]
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
         """The ways in which results may be spread over turns; here each is a turn of its own."""
