@@ -6,13 +6,15 @@ SERVE := .venv-serve
 BENCH := .venv-bench
 FRAMEWORKS := .venv-frameworks
 DOCS  := .venv-docs
-PORTKEY := requirements/portkey/node_modules
+NPM_GATEWAYS := portkey claude-code-router 9router
+NPM_PLACES := $(NPM_GATEWAYS:%=requirements/%/node_modules)
 CONSOLE := console/node_modules
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := --maxprocesses 8 --dist worksteal
 QUICK := tests/laws tests/protocols tests/call_repair tests/tool_formats tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
          $(addprefix tests/test_,token_estimate.py schema.py sse.py times.py)
-GATEWAYS ?= toolwire litellm llm-rosetta portkey
+GATEWAYS ?= $(COMPARED)
+COMPARED := toolwire litellm llm-rosetta portkey switchyard claude-code-router 9router
 UV    ?= uv
 BIN   := $(VENV)/bin
 LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -79,13 +81,13 @@ bench-instructions: $(VENV)/.ready ## Count the CPU instructions of a translatio
 chaos: $(VENV)/.ready ## Test faults, slow readers, floods, hostile requests and kills: about half a minute
 	@PYTHONPATH=tests $(BIN)/python -m bench.chaos --write docs/reliability.md $(ARGS)
 
-conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Test this gateway and others with the cases, and write docs/conformance.md
+conformance: $(VENV)/.ready $(BENCH)/.ready $(patsubst %,requirements/%/node_modules/.ready,$(filter $(NPM_GATEWAYS),$(GATEWAYS))) ## Test this gateway and others with the cases, and write docs/conformance.md
 	@for gateway in $(GATEWAYS); do \
 		echo "Testing $$gateway …"; \
-		$(BIN)/toolwire conformance --target $$gateway --from $(BIN) --from $(BENCH)/bin --from $(PORTKEY)/.bin \
+		$(BIN)/toolwire conformance --target $$gateway --from $(BIN) --from $(BENCH)/bin $(NPM_PLACES:%=--from %/.bin) \
 			--json docs/conformance/$$gateway.json $(ARGS) >/dev/null || exit; \
 	done
-	@$(BIN)/toolwire conformance --compare $(foreach one,toolwire litellm llm-rosetta portkey,docs/conformance/$(one).json) \
+	@$(BIN)/toolwire conformance --compare $(COMPARED:%=docs/conformance/%.json) \
 		--markdown docs/conformance.md
 
 console: $(VENV)/.ready $(CONSOLE)/.ready ## Build the console's page into the package (needs Node), with its types from the API
@@ -125,7 +127,7 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/console/node_modules tests/agents/node_modules $(PORTKEY) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/console/node_modules tests/agents/node_modules $(NPM_PLACES) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
@@ -150,9 +152,9 @@ $(CONSOLE)/.ready: console/package-lock.json
 	@cd console && npm ci --no-progress --silent --ignore-scripts
 	@touch $@
 
-$(PORTKEY)/.ready: requirements/portkey/package-lock.json
-	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to install Portkey's gateway" >&2; \
-		echo "hint: install Node 20 or 22, or leave it out: make conformance GATEWAYS='toolwire litellm llm-rosetta'" >&2; exit 1; }
-	@echo "Installing Portkey's gateway into $(PORTKEY) …"
-	@cd requirements/portkey && npm ci --no-progress
+requirements/%/node_modules/.ready: requirements/%/package-lock.json
+	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to install $*" >&2; \
+		echo "hint: install Node 20 or 22, or leave it out: make conformance GATEWAYS='toolwire litellm llm-rosetta switchyard'" >&2; exit 1; }
+	@echo "Installing $* into requirements/$*/node_modules …"
+	@cd requirements/$* && npm ci --no-progress --ignore-scripts && npm run --silent --if-present finish
 	@touch $@

@@ -150,6 +150,7 @@ def write_comparison_page(results: Sequence[RunResult]) -> str:
         squares="\n".join(_grid_table(result) for result in results),
         kinds=_kind_table(results),
         cases=_case_table(results),
+        started=_start_table(results),
         commands="\n".join(f"{run.command}  # {run.gateway.title} {run.gateway.version}" for run in results),
     )
 
@@ -192,6 +193,12 @@ def _case_table(results: Sequence[RunResult]) -> str:
         for number, title in sorted(titles.items())
     ]
     return _markdown_table(["case", "", *(result.gateway.title for result in results)], rows, 2)
+
+
+def _start_table(results: Sequence[RunResult]) -> str:
+    known = [(result.gateway, TARGETS[result.gateway.name]) for result in results if result.gateway.name in TARGETS]
+    rows = [[gateway.title, gateway.version, target.installed, f"`{target.started}`"] for gateway, target in known]
+    return _markdown_table(["gateway", "version", "installed from", "started as"], rows, 4)
 
 
 # --- as an HTML page, which loads nothing else ----------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolwire_conformance import reports
+from toolwire_conformance.case import load_all_cases
 from toolwire_conformance.player import PlayResult, Verdict
 from toolwire_conformance.reports import (
     GatewayInfo,
@@ -34,6 +35,14 @@ def test_page_matches_the_results() -> None:
     files = sorted((DOCS / "conformance").iterdir())
     assert {file.stem for file in files} <= TARGETS.keys()
     assert (DOCS / "conformance.md").read_text() == write_comparison_page([reports.read_result(file) for file in files])
+
+
+def test_every_case_is_played_or_says_why_not() -> None:
+    """If not, run `toolwire conformance --target toolwire --json docs/conformance/toolwire.json`, and the line above."""
+    plays = reports.read_result(DOCS / "conformance" / "toolwire.json").plays
+    assert [play.id for play in plays] == [case.id for case in load_all_cases()]
+    assert {play.id for play in plays if play.verdict != "pass"} == {"134", "135"}
+    assert all(play.why for play in plays if play.verdict == "not played")
 
 
 def test_write_and_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from itertools import product
 from pathlib import Path
@@ -26,8 +27,9 @@ PORTKEY = "@portkey-ai/gateway"
 def write_configuration(name: str, folder: Path, asked: list[tuple[str, str]]) -> tuple[list[str], Any]:
     """The command line, and the configuration as the gateway reads it."""
     command = [*TARGETS[name].make_command(8000, ORIGIN, folder, asked)]
-    (file,) = folder.iterdir()
-    return [word.replace(str(file), file.name) for word in command], json.loads(file.read_text())
+    (file,) = (file for file in folder.rglob("*") if file.is_file())
+    read = tomllib.loads if file.suffix == ".toml" else json.loads
+    return [word.replace(str(file), file.name) for word in command], read(file.read_text())
 
 
 def test_litellm_configuration(tmp_path: Path) -> None:
@@ -72,12 +74,68 @@ def test_portkey_headers(tmp_path: Path) -> None:
     )
 
 
+def test_switchyard_configuration(tmp_path: Path) -> None:
+    command, config = write_configuration("switchyard", tmp_path, ASKED)
+    assert (command[0], command[3:]) == ("python", ["routes.toml", "8000"])
+    assert config["llm_clients"]["openai_chat"]["base_url"] == f"{ORIGIN}/v1"
+    routes = {route["id"]: config["targets"][route["target"]] for route in config["routes"].values()}
+    assert routes == {
+        "gpt-5.5--openai-chat": {"id": "gpt-5.5", "llm_client": "openai_chat"},
+        "deepseek-chat--openai-chat": {"id": "deepseek-chat", "llm_client": "openai_chat"},
+        "gpt-5.5--openai-responses": {"id": "gpt-5.5", "llm_client": "openai_responses"},
+    }
+
+
+def test_claude_code_router_configuration(tmp_path: Path) -> None:
+    command, config = write_configuration("claude-code-router", tmp_path, ASKED)
+    assert (command, config["PORT"]) == (["ccr", "start"], 8000)
+    assert {one["name"]: (one["api_base_url"].removeprefix(ORIGIN), one["models"]) for one in config["Providers"]} == {
+        "deepseek": ("/v1/chat/completions", ["deepseek-chat"]),
+        "openai": ("/v1/chat/completions", ["gpt-5.5"]),
+        "responses": ("/v1/responses", ["gpt-5.5"]),
+        "anthropic": ("/v1/messages", []),
+        "gemini": ("/v1beta/models/", ["g"]),
+    }
+    assert TARGETS["claude-code-router"].find_route("anthropic", "gemini", "g", ORIGIN) == Route("gemini,g")
+
+
+def test_nine_router_has_another_node_for_each_call(tmp_path: Path) -> None:
+    command, config = write_configuration("9router", tmp_path, ASKED)
+    assert command[-1] == "8000"
+    nodes = {node["prefix"]: (node["type"], node.get("apiType"), node["baseUrl"]) for node in config["providerNodes"]}
+    assert {one["provider"] for one in config["providerConnections"]} == {one["id"] for one in config["providerNodes"]}
+    routes = [TARGETS["9router"].find_route("gemini", "openai-responses", "gpt-5.5", ORIGIN) for _ in range(2)]
+    prefixes = [route.model.partition("/")[0] for route in routes if isinstance(route, Route)]
+    assert len(set(prefixes)) == 2
+    assert {nodes[prefix] for prefix in prefixes} == {("openai-compatible", "responses", f"{ORIGIN}/v1")}
+
+
+def test_programs_of_an_environment_with_a_package(tmp_path: Path) -> None:
+    places = []
+    for name in ("without", "with"):
+        place = tmp_path / name / "bin"
+        place.mkdir(parents=True)
+        (place / "python").write_text("#!/bin/sh\n")
+        (place / "python").chmod(0o755)
+        places.append(place)
+    (tmp_path / "with/lib/python3.11/site-packages/switchyard_rust").mkdir(parents=True)
+    folders = ProgramFolders(tuple(places))
+    assert folders.find_program("python") == str(places[0] / "python")
+    assert folders.find_program("python", "switchyard_rust") == str(places[1] / "python")
+    with pytest.raises(NotInstalled, match="no_such_package"):
+        folders.find_program("python", "no_such_package")
+
+
+NOT_OFFERED = {"portkey": 11, "switchyard": 7, "claude-code-router": 12, "9router": 4}
+"""How many of the sixteen pairs."""
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_pair_has_a_route_or_a_reason(name: str) -> None:
     ways = [TARGETS[name].find_route(*pair, "gpt-5.5", ORIGIN) for pair in product(PEERS, repeat=2)]
     reasons = [way for way in ways if isinstance(way, str)]
     assert all(" " in reason and "\n" not in reason for reason in reasons)
-    assert len(reasons) == (11 if name == "portkey" else 0)
+    assert len(reasons) == NOT_OFFERED.get(name, 0)
 
 
 @pytest.mark.parametrize("name", ["litellm", "llm-rosetta"])
@@ -90,7 +148,7 @@ def test_every_model_is_configured(name: str, tmp_path: Path) -> None:
     assert len(set(known)) == len(asked) > 10
 
 
-@pytest.mark.parametrize("name", ["litellm", "llm-rosetta", "portkey"])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "toolwire"])
 def test_not_installed(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "toolwire.cli", "conformance", "--target", name, "--from", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False)

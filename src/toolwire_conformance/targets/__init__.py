@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -36,11 +37,13 @@ class ProgramFolders(Struct, frozen=True):
 
     folders: tuple[Path, ...] = ()
 
-    def find_program(self, program: str) -> str:
+    def find_program(self, program: str, package: str = "") -> str:
+        """The first program of this name; one of an environment with this package of Python, if one is named."""
         for folder in (*map(str, self.folders), None):  # None stands for PATH
-            if found := shutil.which(program, path=folder):
+            found = shutil.which(program, path=folder)
+            if found and (not package or [*Path(found).parents[1].glob(f"lib/python*/site-packages/{package}")]):
                 return found
-        raise NotInstalled(program)
+        raise NotInstalled(package or program)
 
     def read_output(self, program: str, *words: str) -> str:
         """What a program prints, without surrounding whitespace."""
@@ -65,6 +68,10 @@ class Target(Struct, frozen=True, kw_only=True):
     title: str
     install_hint: str = "`make conformance` in the sources of Toolwire installs it"
     """How to install it."""
+    installed: str = ""
+    """Where it comes from, for the page of results."""
+    started: str = ""
+    """How it is started, in words that a reader can repeat."""
     read_version: Callable[[ProgramFolders], str]
     """Reads the version of the installed program."""
     make_command: Callable[[int, str, Path, Sequence[tuple[str, str]]], Sequence[str]]
@@ -74,6 +81,8 @@ class Target(Struct, frozen=True, kw_only=True):
     find_route: Callable[[str, str, str, str], Route | str]
     """From the client's protocol, the provider's, the model and the provider's origin: what to send, or why the gateway
     does not support this pair."""
+    package: str = ""
+    """The package of Python that a command needs which is `python`."""
     environment: Mapping[str, str] = {}
     configured_cases: tuple[str, ...] = ()
     """Cases that need a special configuration, which the command provides."""
@@ -106,12 +115,21 @@ class ImpossiblePair(Struct, frozen=True, forbid_unknown_fields=True):
 
 class GatewayTable(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
+    installed: str
+    started: str
     places: tuple[ProviderPlacement, ...]
     """The first match is used."""
     environment: Mapping[str, str] = {}
     settings: Mapping[str, Any] = {}
     """Copied into the gateway's configuration."""
     impossible: tuple[ImpossiblePair, ...] = ()
+
+    def find_obstacle(self, client: str, provider: str) -> str:
+        """Why the gateway does not offer this pair, if it does not."""
+        for pair in self.impossible:
+            if _matches_any(client, pair.clients) and _matches_any(provider, pair.providers):
+                return pair.why
+        return ""
 
     def find_placement(self, protocol: str, model: str, client: str = "") -> ProviderPlacement:
         return next(
@@ -157,7 +175,7 @@ def start_target(
     with tempfile.TemporaryDirectory(prefix="toolwire-conformance-") as name:
         folder, port = Path(name), find_free_port()
         command = list(target.make_command(port, origin, folder, models))
-        command[0] = folders.find_program(command[0])
+        command[0] = folders.find_program(command[0], target.package)
         log = folder / "gateway.log"
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         # The program folders come first on PATH, because programs there start others.
@@ -267,6 +285,8 @@ TOOLWIRE = Target(
     name="toolwire",
     title="Toolwire",
     install_hint="pip install toolwire",
+    installed="these sources",
+    started="toolwire serve --config toolwire.toml --port PORT",
     read_version=lambda folders: _read_version(folders, "toolwire"),
     make_command=make_toolwire_command,
     find_route=find_toolwire_route,
@@ -279,6 +299,20 @@ def _read_version(folders: ProgramFolders, program: str) -> str:
     return folders.read_output(program, "--version").rpartition(" ")[2]
 
 
+def _read_package_version(folders: ProgramFolders, python: str, package: str) -> str:
+    return folders.read_output(python, "-c", f"from importlib.metadata import version; print(version('{package}'))")
+
+
+def _read_npm_version(folders: ProgramFolders, program: str, package: str) -> str:
+    """Read from its package, which also tells it apart from other programs of the same name."""
+    for folder in Path(folders.find_program(program)).resolve().parents:
+        if (file := folder / "package.json").is_file():
+            found = json.loads(file.read_bytes())
+            if found.get("name") == package:
+                return str(found["version"])
+    raise NotInstalled(package)
+
+
 # --- LiteLLM: one deployment for each model and protocol ------------------------------------------------------------
 
 
@@ -287,8 +321,9 @@ LITELLM_TABLE = read_table("litellm")
 
 def read_litellm_version(folders: ProgramFolders) -> str:
     """Read from its package, because the program takes long to start."""
-    python = Path(folders.find_program("litellm")).resolve().with_name("python")
-    return folders.read_output(str(python), "-c", "from importlib.metadata import version; print(version('litellm'))")
+    return _read_package_version(
+        folders, str(Path(folders.find_program("litellm")).resolve().with_name("python")), "litellm"
+    )
 
 
 def make_litellm_command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]) -> Sequence[str]:
@@ -305,6 +340,8 @@ def make_litellm_command(port: int, origin: str, folder: Path, models: Sequence[
 LITELLM = Target(
     name="litellm",
     title=LITELLM_TABLE.title,
+    installed=LITELLM_TABLE.installed,
+    started=LITELLM_TABLE.started,
     read_version=read_litellm_version,
     make_command=make_litellm_command,
     find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
@@ -339,6 +376,8 @@ def make_rosetta_command(port: int, origin: str, folder: Path, models: Sequence[
 ROSETTA = Target(
     name="llm-rosetta",
     title=ROSETTA_TABLE.title,
+    installed=ROSETTA_TABLE.installed,
+    started=ROSETTA_TABLE.started,
     read_version=lambda folders: _read_version(folders, ROSETTA_PROGRAM),
     make_command=make_rosetta_command,
     find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
@@ -354,20 +393,9 @@ PORTKEY_PACKAGE = "@portkey-ai/gateway"
 PORTKEY_TABLE = read_table("portkey")
 
 
-def read_portkey_version(folders: ProgramFolders) -> str:
-    """Read from its package, which also tells it apart from other programs called `gateway`."""
-    for folder in Path(folders.find_program("gateway")).resolve().parents:
-        if (file := folder / "package.json").is_file():
-            package = json.loads(file.read_bytes())
-            if package.get("name") == PORTKEY_PACKAGE:
-                return str(package["version"])
-    raise NotInstalled(PORTKEY_PACKAGE)
-
-
 def find_portkey_route(client: str, provider: str, model: str, origin: str) -> Route | str:
-    for pair in PORTKEY_TABLE.impossible:
-        if _matches_any(client, pair.clients) and _matches_any(provider, pair.providers):
-            return pair.why
+    if obstacle := PORTKEY_TABLE.find_obstacle(client, provider):
+        return obstacle
     place = PORTKEY_TABLE.find_placement(provider, model, client)
     config = {"provider": place.kind, "custom_host": origin + place.base, "api_key": "test", **place.settings}
     return Route(model, {"x-portkey-config": json.dumps(config)})
@@ -376,11 +404,163 @@ def find_portkey_route(client: str, provider: str, model: str, origin: str) -> R
 PORTKEY = Target(
     name="portkey",
     title=PORTKEY_TABLE.title,
-    read_version=read_portkey_version,
+    installed=PORTKEY_TABLE.installed,
+    started=PORTKEY_TABLE.started,
+    read_version=lambda folders: _read_npm_version(folders, "gateway", PORTKEY_PACKAGE),
     make_command=lambda port, *_: ["gateway", f"--port={port}", "--headless"],
     find_route=find_portkey_route,
     environment=PORTKEY_TABLE.environment,
 )
 
 
-TARGETS: dict[str, Target] = {target.name: target for target in (TOOLWIRE, LITELLM, ROSETTA, PORTKEY)}
+# --- Switchyard: a client for each protocol, a target and a route for each model ------------------------------------
+
+
+SWITCHYARD_PACKAGE = "switchyard_rust"
+SWITCHYARD_TABLE = read_table("switchyard")
+SWITCHYARD_SERVER = """
+import signal, sys
+from switchyard_rust.server import Server
+with Server(sys.argv[1], int(sys.argv[2])):
+    signal.pause()
+"""
+
+
+def make_switchyard_command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]) -> Sequence[str]:
+    lines = ["schema_version = 1"]
+    for place in SWITCHYARD_TABLE.places:
+        lines.append(f'[llm_clients.{place.kind}]\nformat = "{place.kind}"\nbase_url = "{origin}{place.base}"')
+        lines.append('api_key_env = "SCRIPTED_KEY"\nmax_retries = 0')
+    for number, (protocol, model) in enumerate(models):
+        if not SWITCHYARD_TABLE.find_obstacle("", protocol):
+            kind = SWITCHYARD_TABLE.find_placement(protocol, model).kind
+            lines.append(f'[targets.m{number}]\nid = "{model}"\nllm_client = "{kind}"')
+            lines.append(f'[routes.m{number}]\nid = "{model_alias(protocol, model)}"')
+            lines.append(f'type = "passthrough"\ntarget = "m{number}"')
+    file = folder / "routes.toml"
+    file.write_text("\n".join(lines))
+    return ["python", "-c", SWITCHYARD_SERVER, str(file), str(port)]
+
+
+def find_switchyard_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
+    return SWITCHYARD_TABLE.find_obstacle(client, provider) or Route(model_alias(provider, model))
+
+
+SWITCHYARD = Target(
+    name="switchyard",
+    title=SWITCHYARD_TABLE.title,
+    installed=SWITCHYARD_TABLE.installed,
+    started=SWITCHYARD_TABLE.started,
+    read_version=lambda folders: _read_package_version(
+        folders, folders.find_program("python", SWITCHYARD_PACKAGE), "nemo-switchyard"
+    ),
+    make_command=make_switchyard_command,
+    find_route=find_switchyard_route,
+    package=SWITCHYARD_PACKAGE,
+    environment=SWITCHYARD_TABLE.environment,
+    ready_path="/health",
+)
+
+
+# --- claude-code-router: a provider for each kind, with its models --------------------------------------------------
+
+
+CLAUDE_CODE_ROUTER_PACKAGE = "@musistudio/claude-code-router"
+CLAUDE_CODE_ROUTER_TABLE = read_table("claude_code_router")
+
+
+def make_claude_code_router_command(
+    port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]
+) -> Sequence[str]:
+    providers = {
+        place.kind: {
+            "name": place.kind,
+            "api_base_url": origin + place.base,
+            "api_key": "test",
+            "models": [],
+            **place.settings,
+        }
+        for place in CLAUDE_CODE_ROUTER_TABLE.places
+    }
+    for protocol, model in models:
+        providers[CLAUDE_CODE_ROUTER_TABLE.find_placement(protocol, model).kind]["models"].append(model)
+    settings = {**CLAUDE_CODE_ROUTER_TABLE.settings, "PORT": port, "Router": {}}
+    file = folder / ".claude-code-router" / "config.json"  # in its home, which is this folder
+    file.parent.mkdir()
+    file.write_text(json.dumps({**settings, "Providers": [*providers.values()]}, indent=1))
+    return ["ccr", "start"]
+
+
+def find_claude_code_router_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
+    kind = CLAUDE_CODE_ROUTER_TABLE.find_placement(provider, model).kind
+    return CLAUDE_CODE_ROUTER_TABLE.find_obstacle(client, provider) or Route(f"{kind},{model}")
+
+
+CLAUDE_CODE_ROUTER = Target(
+    name="claude-code-router",
+    title=CLAUDE_CODE_ROUTER_TABLE.title,
+    installed=CLAUDE_CODE_ROUTER_TABLE.installed,
+    started=CLAUDE_CODE_ROUTER_TABLE.started,
+    read_version=lambda folders: _read_npm_version(folders, "ccr", CLAUDE_CODE_ROUTER_PACKAGE),
+    make_command=make_claude_code_router_command,
+    find_route=find_claude_code_router_route,
+    environment=CLAUDE_CODE_ROUTER_TABLE.environment,
+)
+
+
+# --- 9router: nodes for compatible servers --------------------------------------------------------------------------
+
+
+NINE_ROUTER_TABLE = read_table("nine_router")
+NINE_ROUTER_SERVER = (
+    'PORT="$0" HOSTNAME=127.0.0.1 exec node "$(dirname "$(readlink -f "$(command -v 9router)")")/app/custom-server.js"'
+)
+NINE_ROUTER_NODES = 600
+"""After an error it rests a model of a node for half a minute or more, and has no setting against that: with so many
+in turn, errors of one case do not count for the next."""
+
+
+def make_nine_router_command(port: int, origin: str, folder: Path, _models: Sequence[tuple[str, str]]) -> Sequence[str]:
+    nodes, connections = [], []
+    for place, number in product(NINE_ROUTER_TABLE.places, range(NINE_ROUTER_NODES)):
+        prefix = f"{place.settings['prefix']}{number}"
+        data = {**place.settings, "prefix": prefix, "baseUrl": origin + place.base}
+        id = f"{place.kind}-{prefix}"
+        nodes.append({"id": id, "type": place.kind, "name": prefix, **data})
+        account = {"id": id, "provider": id, "authType": "apikey", "name": prefix, "apiKey": "test", "isActive": True}
+        connections.append({**account, "providerSpecificData": data})
+    file = folder / ".9router" / "db.json"  # in its home, which is this folder
+    file.parent.mkdir()
+    tables = {**NINE_ROUTER_TABLE.settings, "providerNodes": nodes, "providerConnections": connections}
+    file.write_text(json.dumps(tables, indent=1))
+    return ["sh", "-c", NINE_ROUTER_SERVER, str(port)]
+
+
+def make_nine_router_routes() -> Callable[[str, str, str, str], Route | str]:
+    numbers = {place.protocol: cycle(range(NINE_ROUTER_NODES)) for place in NINE_ROUTER_TABLE.places}
+
+    def find_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
+        if obstacle := NINE_ROUTER_TABLE.find_obstacle(client, provider):
+            return obstacle
+        prefix = NINE_ROUTER_TABLE.find_placement(provider, model).settings["prefix"]
+        return Route(f"{prefix}{next(numbers[provider])}/{model}")
+
+    return find_route
+
+
+NINE_ROUTER = Target(
+    name="9router",
+    title=NINE_ROUTER_TABLE.title,
+    installed=NINE_ROUTER_TABLE.installed,
+    started=NINE_ROUTER_TABLE.started,
+    read_version=lambda folders: _read_npm_version(folders, "9router", "9router"),
+    make_command=make_nine_router_command,
+    find_route=make_nine_router_routes(),
+    environment=NINE_ROUTER_TABLE.environment,
+    ready_path="/api/settings",
+)
+
+
+TARGETS: dict[str, Target] = {
+    target.name: target for target in (TOOLWIRE, LITELLM, ROSETTA, PORTKEY, SWITCHYARD, CLAUDE_CODE_ROUTER, NINE_ROUTER)
+}
