@@ -431,6 +431,22 @@ def test_mcp_servers(doctor: Doctor) -> None:
     report.check("mcp lacks", "problem", "NOT_SET is not set", "set NOT_SET")
 
 
+def test_a_server_that_is_tried_again_says_why_it_failed(doctor: Doctor) -> None:
+    """The slow one starts when the other one is tried for the second time."""
+    once, twice = (json.dumps(str(doctor.folder / name)) for name in ("once", "twice"))
+    crashes = (
+        f"import os, sys; open({twice} if os.path.exists({once}) else {once}, 'w'); sys.exit('no database for me')"
+    )
+    slow = (
+        f"import os, runpy, time\nwhile not os.path.exists({twice}): time.sleep(0.01)\n"
+        f"runpy.run_path({json.dumps(str(MCP_SERVER))}, run_name='__main__')"
+    )
+    doctor.configure(ANY_PORT + mcp_server("crashes", crashes) + mcp_server("slow", slow))
+    report = doctor.run("--timeout", str(LONG_ENOUGH))
+    report.check("mcp slow", "ok", "test-tools 1.2.3, ", " tools")
+    report.check("mcp crashes", "problem", "no database for me")
+
+
 # --- the port ---------------------------------------------------------------------------------------------------------
 
 

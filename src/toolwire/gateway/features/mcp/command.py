@@ -53,7 +53,7 @@ def end_waiting(status: ServerStatus) -> ServerStatus:
     if status.state in ("up", "down"):
         return status
     why = f"it did not list its tools within {status.settings.connect_timeout:g} seconds"
-    return replace(status, state="down", last_error=why)
+    return replace(status, state="down", last_error=status.last_error or why)
 
 
 def print_servers(statuses: tuple[ServerStatus, ...]) -> None:

@@ -280,7 +280,9 @@ class ServerConnection:
     def _set_state(self, state: ServerState, error: str = "") -> None:
         if self._closed:
             return
-        self.state, self.last_error = state, error
+        if state != "connecting":  # until it is known how this try ends, the last one says what is wrong
+            self.last_error = error
+        self.state = state
         if state == "connecting":
             self._connect_settled.clear()
         else:
