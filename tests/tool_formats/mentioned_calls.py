@@ -1744,6 +1744,8 @@ MEANT: list[str] = [
 ]
 
 INTRODUCTIONS: list[str] = [
+    "I'll run both at once.",
+    "I'll check both files at once.",
     "We run it now.",
     "Now the settings:",
     "First, the server's log file:",

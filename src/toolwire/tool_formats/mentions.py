@@ -207,7 +207,7 @@ _find_code = re.compile(
 _find_words = re.compile(r"[\w'’-]+|[,;:：()—–]").findall
 _find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}").findall
 _find_beneficiary = re.compile(
-    r"\b(?:for|near|around) (?:you|us|me)\b(?! to\b)|\b(it|this|that|them) out\b", re.IGNORECASE
+    r"\b(?:for|near|around) (?:you|us|me)\b(?! to\b)|\bat once\b|\b(it|this|that|them) out\b", re.IGNORECASE
 )
 _DOUBTS: Final = frozenset(
     "as but here like neither never no none not than though although unless until you yet".split()
