@@ -10,6 +10,7 @@ import pytest
 from gateway.clients import IN_PROCESS, close_all
 from gateway.conftest import configuration
 from gateway.provider import Provider
+from gateway.raw_exchange import RawProvider
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +18,14 @@ def provider() -> Iterator[Provider]:
     scripted = Provider()
     yield scripted
     scripted.close()
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[RawProvider]:
+    provider = RawProvider()
+    yield provider
+    provider.close()
+    assert provider.faults == []
 
 
 @pytest.fixture(scope="module")

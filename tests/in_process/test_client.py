@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,20 +31,13 @@ from gateway.raw_exchange import (
 )
 from gateway.raw_exchange import ScriptedConnection as Connection
 from toolwire.gateway.settings.problems import ConfigError
+from toolwire.in_process.engine import ExchangeReport, ProgramAnswer
 from waits import PATIENCE
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 LOOPBACK: dict[str, Any] = {}
 BUSY = answer(529, refusal("anthropic", 529, "overloaded_error", "busy"))
-
-
-@pytest.fixture(scope="module")
-def wire() -> Iterator[RawProvider]:
-    provider = RawProvider()
-    yield provider
-    provider.close()
-    assert provider.faults == []
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +176,53 @@ def test_cancelling_ends_the_providers_call(config: Path, wire: RawProvider) -> 
     asyncio.run(ask())
 
 
+def test_closing_the_client_is_an_error_for_threads_that_wait(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", Connection.wait_for_close)
+    sdk = open_sdk(toolwire.http_client(config))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(sdk.chat.completions.create, model=scene.model, messages=HELLO)
+        assert scene.reached.wait(PATIENCE)
+        sdk.close()
+        with pytest.raises(openai.APIConnectionError):
+            asked.result(PATIENCE)
+
+
+def test_a_cancelled_reader_is_cancelled_at_the_end_of_an_answer() -> None:
+    """Whoever waits for the end of an exchange must not swallow it: `asyncio.timeout` rests on it."""
+
+    async def read() -> None:
+        answer = ProgramAnswer(ExchangeReport())
+        work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            await work
+
+        answer.follow(asyncio.create_task(run()))
+        await answer.receive_message({"type": "http.response.body", "more_body": False})
+        reader = asyncio.create_task(answer.read_pieces())
+        await asyncio.sleep(0)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        work.cancel()
+
+    asyncio.run(read())
+
+
+def test_a_forked_process_has_a_thread_of_its_own() -> None:
+    client = toolwire.http_client(LOOPBACK)
+    body = {"model": "loopback", "messages": HELLO}
+    assert client.post("http://any/v1/chat/completions", json=body).status_code == 200
+    child = os.fork()
+    if not child:
+        signal.alarm(int(PATIENCE))  # it would wait for ever
+        status = client.post("http://any/v1/chat/completions", json=body).status_code
+        client.close()
+        os._exit(status != 200)
+    assert os.waitpid(child, 0)[1] == 0
+    client.close()
+
+
 def test_threads_share_a_client() -> None:
     with open_sdk(toolwire.http_client(LOOPBACK)) as sdk, ThreadPoolExecutor(8) as pool:
         barrier = threading.Barrier(8)
@@ -203,6 +247,19 @@ def test_event_loops_share_a_client() -> None:
 
     assert "Hello" in asyncio.run(ask())
     assert "Hello" in asyncio.run(ask())
+
+
+def test_event_loops_that_have_ended_are_forgotten() -> None:
+    client = toolwire.async_http_client(LOOPBACK)
+
+    async def ask() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await client.post("http://any/v1/chat/completions", json={"model": "loopback", "messages": HELLO})
+        return weakref.ref(asyncio.get_running_loop())
+
+    first, _ = asyncio.run(ask()), asyncio.run(ask())
+    gc.collect()
+    assert first() is None
+    asyncio.run(client.aclose())
 
 
 def test_many_pieces_wait_for_a_slow_reader(config: Path, wire: RawProvider) -> None:
@@ -245,6 +302,23 @@ def test_what_cannot_be_had_is_an_error(row: str) -> None:
     tables, word = REFUSED[row]
     with pytest.raises(ConfigError, match=word):
         toolwire.http_client(tables)
+
+
+WRONG_CALLS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a transport has no timeout": (toolwire.http_transport, {"timeout": 3}, "a transport has no `timeout`"),
+    "nor the async one": (toolwire.async_http_transport, {"headers": {}}, "a transport has no `headers`"),
+    "a sync transport": (toolwire.http_client, {"transport": httpx2.HTTPTransport()}, "AsyncHTTPTransport"),
+    "a sync mount": (toolwire.http_client, {"mounts": {"all://": httpx2.HTTPTransport()}}, "AsyncHTTPTransport"),
+    "replay and configuration": (toolwire.http_client, {"replay": "x", "config": {}}, "leave out"),
+    "replay and record": (toolwire.http_client, {"replay": "x", "record": "x"}, "leave out"),
+}
+
+
+@pytest.mark.parametrize("row", WRONG_CALLS)
+def test_options_that_would_do_nothing_are_refused(row: str) -> None:
+    make, options, what = WRONG_CALLS[row]
+    with pytest.raises(TypeError, match=what):
+        make(**options)
 
 
 def test_tables_are_those_of_the_file(wire: RawProvider) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import openai
 import pytest
 
@@ -14,6 +15,7 @@ import toolwire
 from gateway.clients import CLIENTS, IN_PROCESS, Conversation, Result, Task, close_all
 from gateway.conftest import MODELS, provider_name
 from gateway.provider import KEYS, PROTOCOLS, Provider, ScriptedAnswer
+from gateway.raw_exchange import RawProvider, busy_answer, configuration, whole_answer
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire_conformance.case import read_case
 from waits import PATIENCE
@@ -69,6 +71,32 @@ def test_another_conversation_is_not_answered(provider: Provider, config: Path, 
         pytest.raises(openai.NotFoundError, match="no recorded answer"),
     ):
         sdk.chat.completions.create(model=model, messages=[{"role": "user", "content": "Something else"}])
+
+
+def ask(client: httpx2.Client, model: str) -> str:
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    with client:
+        answer = client.post("http://any/v1/chat/completions", json=body).json()
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def test_each_model_has_its_own_recorded_answers(wire: RawProvider, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text(configuration(wire))
+    texts = {wire.scene("gemini", whole_answer("gemini", text)).model: text for text in ("One.", "Two.", "Three.")}
+    for model, text in texts.items():
+        assert ask(toolwire.http_client(tmp_path / "toolwire.toml", record=tmp_path / "r"), model) == text
+    assert {model: ask(toolwire.http_client(replay=tmp_path / "r"), model) for model in texts} == texts
+
+
+def test_the_answer_of_a_fallback_is_replayed(wire: RawProvider, tmp_path: Path) -> None:
+    bad, good = (
+        wire.scene("openai-responses", busy_answer("openai-responses")),
+        wire.scene("gemini", whole_answer("gemini")),
+    )
+    tables = f'[models.mine]\nprovider = "responses"\nmodel = "{bad.name}"\nfallbacks = ["{good.model}"]\n'
+    (tmp_path / "toolwire.toml").write_text(configuration(wire, more=tables))
+    assert ask(toolwire.http_client(tmp_path / "toolwire.toml", record=tmp_path / "r"), "mine") == "Hello there."
+    assert ask(toolwire.http_client(replay=tmp_path / "r"), "mine") == "Hello there."
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:

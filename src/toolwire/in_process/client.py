@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.problems import report_problems
 from toolwire.in_process.engine import ExchangeReport, LossCallback, ProgramAnswer, ProgramGateway, ProgramRequest
 from toolwire.in_process.library import HttpLibrary, LibraryName, load_library
-from toolwire.in_process.recordings import Recorder, open_recordings
+from toolwire.in_process.recordings import Recorder, Recordings
 from toolwire.in_process.sender import LibrarySender
 from toolwire.in_process.settings import ConfigSource, read_program_config
 
@@ -33,6 +33,7 @@ DEFAULT_TIMEOUT = {"timeout": 600.0, "connect": 5.0}
 """That of the SDKs. The library's own five seconds are too short for a model."""
 REPORT_EXTENSION = "toolwire"
 """The key of an `ExchangeReport` in the extensions of a response."""
+CLOSED = "the client was closed"
 _T = TypeVar("_T")
 _log = logging.getLogger("toolwire")
 
@@ -66,8 +67,17 @@ def read_settings(
     replay: str | PathLike[str] | None,
     options: Mapping[str, object],
 ) -> ClientSettings:
+    if replay is not None and (config is not None or record is not None):
+        raise TypeError("`replay` answers from its files alone: leave out `config` and `record`")
+    http = load_library(library)
+    mounts = options.get("mounts")
+    for transport in (options.get("transport"), *(mounts.values() if isinstance(mounts, Mapping) else ())):
+        if transport is not None and not isinstance(transport, http.async_transport):
+            raise TypeError(
+                f"`transport` and `mounts` lead to providers, and are async: use {library}.AsyncHTTPTransport"
+            )
     record, replay = (Path(folder) if folder is not None else None for folder in (record, replay))
-    return ClientSettings(config, load_library(library), on_losses, record, replay, options)
+    return ClientSettings(config, http, on_losses, record, replay, options)
 
 
 class GatewayMaker:
@@ -75,7 +85,7 @@ class GatewayMaker:
 
     def __init__(self, settings: ClientSettings) -> None:
         replay, record = settings.replay, settings.record
-        recordings = open_recordings(replay) if replay is not None else None
+        recordings = Recordings(replay) if replay is not None else None
         self._config = recordings.config if recordings else read_program_config(settings.config, os.environ)
         for line in report_problems(self._config.warnings, str(self._config.file or "")):
             _log.warning("%s", line)
@@ -89,14 +99,30 @@ class GatewayMaker:
 
 
 def make_client(settings: ClientSettings) -> httpx2.Client:
-    return settings.library.client(transport=make_transport(settings), **settings.client_options)
+    return settings.library.client(transport=_make_transport(settings), **settings.client_options)
 
 
 def make_async_client(settings: ClientSettings) -> httpx2.AsyncClient:
-    return settings.library.async_client(transport=make_async_transport(settings), **settings.client_options)
+    return settings.library.async_client(transport=_make_async_transport(settings), **settings.client_options)
 
 
 def make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
+    _refuse_client_options(settings)
+    return _make_transport(settings)
+
+
+def make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport:
+    _refuse_client_options(settings)
+    return _make_async_transport(settings)
+
+
+def _refuse_client_options(settings: ClientSettings) -> None:
+    unused = [name for name in settings.options if name not in SENDER_OPTIONS]
+    if unused:
+        raise TypeError(f"a transport has no `{unused[0]}`: give it to the client that you make")
+
+
+def _make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
     """A transport for sync clients. Its gateway has an event loop in a thread of its own, so that threads share it."""
     library, loop = settings.library, LoopThread(GatewayMaker(settings).make, settings.library)
 
@@ -124,10 +150,10 @@ def make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
     return transport
 
 
-def make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport:
+def _make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport:
     """A transport for async clients, in any number of event loops."""
     library, maker = settings.library, GatewayMaker(settings)
-    gateways: WeakKeyDictionary[asyncio.AbstractEventLoop, ProgramGateway] = WeakKeyDictionary()
+    gateways: dict[asyncio.AbstractEventLoop, ProgramGateway] = {}
 
     class Stream(library.async_stream):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         def __init__(self, answer: ProgramAnswer) -> None:
@@ -145,6 +171,8 @@ def make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport:
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             loop = asyncio.get_running_loop()
             if loop not in gateways:
+                for ended in [other for other in tuple(gateways) if other.is_closed()]:
+                    gateways.pop(ended, None)
                 gateways[loop] = maker.make()
             answer = await gateways[loop].send_request(_read_request(request, await request.aread()))
             return _make_response(library, answer, Stream(answer))
@@ -166,6 +194,8 @@ def _read_request(request: httpx2.Request, body: bytes) -> ProgramRequest:
 def _make_response(
     library: HttpLibrary, answer: ProgramAnswer, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
 ) -> httpx2.Response:
+    if not answer.status:
+        raise library.broken_answer(CLOSED)
     extensions = {REPORT_EXTENSION: answer.report}
     return library.response(answer.status, headers=answer.headers, stream=stream, extensions=extensions)
 
@@ -199,24 +229,31 @@ class LoopThread:
     @property
     def gateway(self) -> ProgramGateway:
         with self._lock:
-            if self._gateway is None or self._loop is None:
+            # In a process that was forked from the one with the thread, there is none.
+            if self._gateway is None or self._loop is None or not self._is_running:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="toolwire", daemon=True)
                 self._thread.start()
                 self._gateway = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
             return self._gateway
 
+    @property
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     async def _open(self) -> ProgramGateway:
         return self._make_gateway()
 
     def run(self, work: Coroutine[object, object, _T]) -> _T:
         """Wait in this thread for work in the other one. Whoever is interrupted here ends it there."""
-        if self._loop is None:
+        if self._loop is None or not self._is_running:
             work.close()
-            raise self._library.broken_answer("the client was closed")
+            raise self._library.broken_answer(CLOSED)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise self._library.broken_answer(CLOSED) from None
         except BaseException:
             future.cancel()
             raise
@@ -224,10 +261,19 @@ class LoopThread:
     def close(self) -> None:
         with self._lock:
             loop, gateway, thread = self._loop, self._gateway, self._thread
+            is_running = self._is_running
             self._loop = self._gateway = self._thread = None
-        if loop is None or gateway is None or thread is None:
+        if loop is None or gateway is None or thread is None or not is_running:
             return
-        asyncio.run_coroutine_threadsafe(gateway.close(), loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(gateway), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+    async def _end(self, gateway: ProgramGateway) -> None:
+        """Close the gateway, and leave no thread behind that waits for this loop."""
+        await gateway.close()
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

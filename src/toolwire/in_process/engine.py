@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from msgspec import Struct
 
@@ -61,6 +60,11 @@ class ProgramAnswer:
         self.has_ended = False
         """Was the last piece sent? If the gateway stops before that, the answer is broken."""
 
+    def follow(self, task: asyncio.Task[None]) -> None:
+        """The answer comes from this task, and will not change after it."""
+        self.task = task
+        task.add_done_callback(lambda ended: self._has_changed.set())
+
     async def receive_message(self, message: Message) -> None:
         """What the gateway sends."""
         if message["type"] == "http.response.start":
@@ -99,20 +103,14 @@ class ProgramAnswer:
         await self._wait_for_end()
 
     async def _wait_for_change(self) -> None:
-        if self.task is None or self._has_changed.is_set():
-            return
-        changed = asyncio.ensure_future(self._has_changed.wait())
-        try:
-            await asyncio.wait({changed, self.task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-        if self.task.done() and not self.task.cancelled():
+        if self.task is None or not self.task.done():
+            await self._has_changed.wait()
+        if self.task is not None and self.task.done() and not self.task.cancelled():
             self.task.result()  # raises what should not have happened in the gateway
 
     async def _wait_for_end(self) -> None:
         if self.task is not None:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({self.task})
+            await asyncio.wait({self.task})
 
 
 class ProgramGateway:
@@ -153,16 +151,17 @@ class ProgramGateway:
             raise AssertionError
 
         scope = _write_scope(request, request_id)
-        answer.task = asyncio.create_task(self._gateway(scope, receive, answer.receive_message))
-        self._running.add(answer.task)
-        answer.task.add_done_callback(self._running.discard)
+        task = asyncio.create_task(self._gateway(scope, receive, answer.receive_message))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        answer.follow(task)
         try:
             await answer.wait_for_start()
         except BaseException:
             await answer.close()
             raise
         finally:
-            if answer.task.done():
+            if task.done():
                 self._reports.pop(request_id, None)
         if answer.has_ended and answer.status >= 500 and state.error is not None:
             raise state.error

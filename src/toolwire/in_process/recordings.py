@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -35,8 +35,10 @@ from toolwire.in_process.settings import SERVER_SETTINGS, leave_out_server
 from toolwire.protocols import CODECS
 
 HOST = ".recorded.invalid"
-"""The address of a recorded provider is its protocol and this. Nothing is sent there."""
+"""The address of a recorded model is a digest of its name, its protocol and this. Nothing is sent there."""
 NAME_LENGTH = 16
+Answers: TypeAlias = dict[tuple[str, str], Mapping[str, Json]]
+"""The exchanges with providers, by the address of a recorded model and the digest of a conversation."""
 
 
 class Recorder:
@@ -59,20 +61,26 @@ class Recorder:
 
 
 class Recordings:
-    """The recorded answers of a folder, by protocol and conversation."""
+    """The recorded answers of a folder."""
 
-    def __init__(self, folder: Path, cases: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path) -> None:
+        """Raises ConfigError if a file there is not a recorded exchange."""
         self._folder = folder
-        self._answers: dict[tuple[str, str], Mapping[str, Json]] = {}
+        self._answers: Answers = {}
         models: dict[str, str] = {}
-        for case in cases:
-            protocol, client = case["provider"]["protocol"], case["client"]
-            model = client.get("model") or client["request"].get("model", "")
+        for path in sorted(folder.glob("*.json")):
+            try:
+                case = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+                model, protocol = _find_model(case)
+                self._answers |= _list_answers(case, _write_host(model, protocol))
+            except (msgspec.DecodeError, KeyError, TypeError, AttributeError, Malformed, OSError) as error:
+                what = f"{path.name} is not a recorded exchange: {type(error).__name__}: {error}"
+                raise ConfigError([Problem(location=str(path), message=what, hint="record it again")], "") from None
             models.setdefault(model, protocol)
-            for exchange in case["provider"]["exchanges"]:
-                key = protocol, digest_conversation(CODECS[protocol], exchange["expect"]["$is"])
-                if exchange["status"] < 300 or key not in self._answers:
-                    self._answers[key] = exchange
+        if not models:
+            what = f"there are no recorded exchanges in {folder}"
+            hint = "record them with `record=` and a provider"
+            raise ConfigError([Problem(location=str(folder), message=what, hint=hint)], "")
         self.config = _write_config(models)
 
     def make_sender(self) -> Recordings:
@@ -93,8 +101,8 @@ class Recordings:
         max_seconds: float = math.inf,
     ) -> UpstreamResponse | TransportError:
         """The recorded answer to a request, or a provider's error that says that there is none."""
-        codec = CODECS[address.host.removesuffix(HOST)]
-        found = self._answers.get((codec.name, digest_conversation(codec, expect_object(decode(body), None))))
+        codec = CODECS[address.host.removesuffix(HOST).partition(".")[2]]
+        found = self._answers.get((address.host, digest_conversation(codec, expect_object(decode(body), None))))
         if found is None:
             what = f"there is no recorded answer to this conversation in {self._folder}: record it with `record=`"
             error = codec.write_error(Failure("not_found", what, 404))
@@ -106,38 +114,32 @@ class Recordings:
         return LoopbackAnswer(status, {"content-type": "application/json"}, deque([data]))
 
 
-def open_recordings(folder: str | Path) -> Recordings:
-    """Raises ConfigError if a file there is not a recorded exchange."""
-    folder = Path(folder)
-    cases: list[Mapping[str, Any]] = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            case = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-            Recordings(folder, [case])
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, Malformed, OSError) as error:
-            what = f"{path.name} is not a recorded exchange: {type(error).__name__}: {error}"
-            raise ConfigError([Problem(location=str(path), message=what, hint="record it again")], "") from None
-        cases.append(case)
-    if not cases:
-        what = f"there are no recorded exchanges in {folder}"
-        hint = "record them with `record=` and a provider"
-        raise ConfigError([Problem(location=str(folder), message=what, hint=hint)], "")
-    return Recordings(folder, cases)
+def _find_model(case: Mapping[str, Any]) -> tuple[str, str]:
+    """The model that the client asked for, and the protocol of its provider."""
+    client = case["client"]
+    return client.get("model") or client["request"].get("model", ""), case["provider"]["protocol"]
+
+
+def _list_answers(case: Mapping[str, Any], host: str) -> Answers:
+    """Without those that a fallback stood in for. Raises Malformed."""
+    codec, exchanges = CODECS[case["provider"]["protocol"]], case["provider"]["exchanges"]
+    good = [exchange for exchange in exchanges if exchange["status"] < 300] or exchanges[-1:]
+    return {(host, digest_conversation(codec, exchange["expect"]["$is"])): exchange for exchange in good}
+
+
+def _write_host(model: str, protocol: str) -> str:
+    return f"{hex_digest(model, NAME_LENGTH)}.{protocol}{HOST}"
 
 
 def _write_config(models: Mapping[str, str]) -> Config:
-    """A provider for each recorded protocol, and the models that were asked for."""
+    """A provider for each model that was asked for, with its protocol."""
     tables: list[str] = []
-    for protocol in sorted(set(models.values())):
-        provider: dict[str, Toml] = {
-            "protocols": [protocol],
-            "base_url": f"http://{protocol}{HOST}",
-            "api_key": "recorded",
-        }
-        tables.append(write_table(("providers", f"recorded-{protocol}"), provider))
     for model, protocol in models.items():
-        rule: dict[str, Toml] = {"provider": f"recorded-{protocol}", "model": model.rpartition("/")[2]}
-        tables.append(write_table(("models", model), rule))
+        host = _write_host(model, protocol)
+        name = f"recorded-{host.partition('.')[0]}"
+        provider: dict[str, Toml] = {"protocols": [protocol], "base_url": f"http://{host}", "api_key": "recorded"}
+        rule: dict[str, Toml] = {"provider": name, "model": model.rpartition("/")[2]}
+        tables += [write_table(("providers", name), provider), write_table(("models", model), rule)]
     config = read_config("".join(tables), None, EMPTY_MAPPING, SERVER_SETTINGS, EMPTY_MAPPING)
     return msgspec.structs.replace(leave_out_server(config), warnings=())
 
