@@ -90,7 +90,7 @@ def play(name: str, agent: Agent, desk: AgentWorkspace, provider: Provider) -> N
         say_in_text(
             name, "I'll run both at once.", agent.shell("echo first-$((1+1))"), agent.shell("echo second-$((2+2))")
         ),
-        say_in_text(name, "I make it.", agent.shell("echo made-$((40+2)) | tee made.txt")),
+        say_in_text(name, "Now I'll create the file.", agent.shell("echo made-$((40+2)) | tee made.txt")),
         Step(ScriptedAnswer(DONE)),
     ]
     talk = provider.script(*steps)
