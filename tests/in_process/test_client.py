@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -273,6 +275,14 @@ def test_many_pieces_wait_for_a_slow_reader(config: Path, wire: RawProvider) -> 
 
 
 # --- configuration ---
+
+
+def test_the_library_alone_imports_neither_gateway_nor_http_client() -> None:
+    code = "import sys, toolwire; print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    found = set(ran.stdout.split())
+    assert "toolwire.translation" in found
+    assert found.isdisjoint({"httpx", "httpx2", "asyncio", "toolwire.gateway", "toolwire.in_process"})
 
 
 def test_a_file_of_the_working_folder_is_not_used_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
