@@ -103,6 +103,8 @@ CHOICES: list[tuple[Any, Any]] = [
     ({"type": "any"}, "required"),
     ({"type": "auto"}, "auto"),
     ({"type": "none"}, "none"),
+    ({"type": "any", "disable_parallel_tool_use": True}, "required"),
+    ({"type": "tool", "name": "weather", "disable_parallel_tool_use": False}, ONE),
     (
         {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "weather"}}]}},
         {"type": "allowed_tools", "mode": "auto", "tools": [ONE]},
@@ -120,10 +122,43 @@ def test_responses_takes_the_tool_choice_of_other_protocols(
     for choice in (given, meant):
         scene = served.scene(target, whole_answer(target))
         more = {"tools": TOOLS["openai-responses"], "tool_choice": choice}
+        if choice is meant and "disable_parallel_tool_use" in given:
+            more["parallel_tool_calls"] = not given["disable_parallel_tool_use"]
         assert call(served, "openai-responses", scene.model, False, **more).status == 200
         sent = scene.asked[0].json()
-        got.append(sent.get("tool_choice", sent.get("toolConfig")))
+        got.append([sent.get(key) for key in ("tool_choice", "toolConfig", "parallel_tool_calls")])
     assert got[0] == got[1]
+
+
+NESTED = {"type": "function", "function": {"name": "weather"}}
+CHAT_CHOICES: list[tuple[Any, Any, Any]] = [
+    (ONE, NESTED, None),
+    ({"name": "weather"}, NESTED, None),
+    ({"type": "tool", "name": "weather", "disable_parallel_tool_use": True}, NESTED, False),
+    ({"type": "any"}, "required", None),
+    ({"type": "any", "disable_parallel_tool_use": True}, "required", False),
+    # This provider does not know it, and gets only the allowed tools.
+    ({"type": "allowed_tools", "mode": "required", "tools": [ONE]}, "required", None),
+    # What is not known passes as it came.
+    ({"type": "web_search"}, {"type": "web_search"}, None),
+    ({**ONE, "strength": 2}, {**ONE, "strength": 2}, None),
+    (
+        {"type": "allowed_tools", "mode": "auto", "tools": [ONE, {"type": "mcp", "server_label": "s"}]},
+        {"type": "allowed_tools", "mode": "auto", "tools": [ONE, {"type": "mcp", "server_label": "s"}]},
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "meant", "parallel"), CHAT_CHOICES)
+def test_chat_takes_the_tool_choice_of_other_protocols(
+    served: Served, given: Any, meant: Any, parallel: bool | None
+) -> None:
+    scene = served.scene("openai-chat", whole_answer("openai-chat"))
+    more = {"tools": TOOLS["openai-chat"], "tool_choice": given}
+    assert call(served, "openai-chat", scene.model, False, **more).status == 200
+    sent = scene.asked[0].json()
+    assert (sent["tool_choice"], sent.get("parallel_tool_calls")) == (meant, parallel)
 
 
 @pytest.mark.parametrize(("choice", "owner"), [("required", "openai-chat"), (ONE, "openai-responses")])

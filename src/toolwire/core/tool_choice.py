@@ -1,10 +1,14 @@
-"""A tool choice that names only tools which are sent. Every provider refuses a request that names another."""
+"""A tool choice that names only tools which are sent: every provider refuses a request that names another. And one
+that is written as another protocol does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from toolwire.core.ir import AnyTool, Opaque, ProviderTool, ToolChoice, ToolName, replace_fields, source_path
+from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
 
 _NAMED_KINDS = frozenset({"function", "custom"})
@@ -38,3 +42,25 @@ def _is_named(tool: AnyTool, name: ToolName) -> bool:
     if tool.kind not in _NAMED_KINDS and tool.kind == name.kind:
         return True
     return tool.name == name.name and (not name.namespace or not tool.namespace or tool.namespace == name.namespace)
+
+
+NOT_PARALLEL = "disable_parallel_tool_use"
+"""Anthropic says it in the choice, OpenAI beside it (`parallel_tool_calls`)."""
+_LONGEST_MODE = len('"required"')
+
+
+def has_other_choice(choice: msgspec.Raw, has_other_shape: Callable[[Json], bool]) -> bool:
+    """Has a choice that is not decoded yet the shape of another protocol?"""
+    if len(choice) <= _LONGEST_MODE:
+        return False
+    try:
+        return has_other_shape(msgspec.json.decode(choice))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False  # reading it says what is wrong
+
+
+def replace_tool_choice(body: Object, choice: Json) -> Object:
+    """A body of OpenAI's protocols with this choice in place of one that had the shape of another protocol."""
+    disabled = body["tool_choice"].get(NOT_PARALLEL)
+    parallel = {"parallel_tool_calls": not disabled} if isinstance(disabled, bool) else {}
+    return {**parallel, **body, "tool_choice": choice}

@@ -11,11 +11,11 @@ from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_chat.models import JUDGED_MEMBERS, QUIRKS, supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
-from toolwire.protocols.openai_chat.request import read_request, write_request
+from toolwire.protocols.openai_chat.request import peek_request, read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
 from toolwire.protocols.openai_chat.stream_writer import StreamWriter
-from toolwire.protocols.openai_chat.tools import count_tools
+from toolwire.protocols.openai_chat.tools import count_tools, nest_tool_choice
 from toolwire.schema.keywords import ConvertedSchema
 from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict
 
@@ -63,6 +63,8 @@ CODEC = Codec(
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
+    peek_request=peek_request,
+    rewrite_unusual=nest_tool_choice,
     count_tools=count_tools,
     peek_response=peek_response,
     supports_model=supports_model,

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import Members, RequestPeek, peek_members
 from toolwire.core.ir import (
     NO_SETTINGS,
     Call,
@@ -50,7 +51,7 @@ from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
-from toolwire.core.tool_choice import fit_tool_choice
+from toolwire.core.tool_choice import fit_tool_choice, has_other_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
     read_citations,
@@ -72,6 +73,8 @@ from toolwire.protocols.openai_chat.models import (
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 from toolwire.protocols.openai_chat.tools import (
     can_be_chosen,
+    has_other_shape,
+    nest_tool_choice,
     read_call,
     read_tool_choice,
     read_tools,
@@ -377,10 +380,19 @@ def _returned_reasoning(reasoning: list[Reasoning], family: Family, ledger: Ledg
 # --- whole requests -------------------------------------------------------------------------------------------------
 
 
+def peek_request(members: Members) -> RequestPeek | None:
+    found = peek_members(members)
+    if found is None or "tool_choice" not in members:
+        return found
+    return replace(found, is_unusual=has_other_choice(members["tool_choice"], has_other_shape))
+
+
 def read_request(body: Object) -> Request:
     reading = ReadContext(NAME)
     if "messages" not in body:
         raise Malformed(None, "`messages` is missing")
+    if type(body.get("tool_choice")) is dict and has_other_shape(body["tool_choice"]):
+        body = nest_tool_choice(body)
     at = (None, "messages")
     messages = enumerate(expect_list(body["messages"], at))
     turns = tuple([_read_turn(node, (at, number), reading) for number, node in messages])

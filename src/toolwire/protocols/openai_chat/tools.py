@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import (
@@ -35,6 +35,7 @@ from toolwire.core.json_values import (
 from toolwire.core.known_tools import read_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, restore_original_keys
+from toolwire.core.tool_choice import NOT_PARALLEL, replace_tool_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
@@ -222,7 +223,7 @@ def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
         return None
     if key == "function_call":
         return ToolChoice("one", (ToolName(require_text(value, "name", path)),), origin=origin)
-    subset = value.get("allowed_tools")
+    subset = value if "tools" in value else value.get("allowed_tools")
     if isinstance(subset, dict):
         items = get_list(subset, "tools", (path, "allowed_tools")) or []
         allowed = tuple(name for item in items if (name := _read_tool_name(item)) is not None)
@@ -232,6 +233,29 @@ def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
         return ToolChoice("one", (named,), origin=origin)
     mode = names.CHOICE_MODES.get(get_text(value, "type", path) or "")
     return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
+
+
+def has_other_shape(choice: Json) -> bool:
+    """Is it written as Responses or Anthropic do, without inner objects? Clients send both here."""
+    if not isinstance(choice, dict) or not choice.keys() <= _FLAT_KEYS:
+        return False
+    kind = choice.get("type", "tool")
+    if kind == "allowed_tools":
+        tools = choice.get("tools")
+        return isinstance(tools, list) and bool(tools) and all(map(has_other_shape, tools))
+    named = kind in ("tool", *names.TOOL_SHAPES)
+    return isinstance(choice.get("name"), str) if named else str(kind) in names.CHOICE_MODES
+
+
+_FLAT_KEYS = frozenset({"type", "name", "mode", "tools", NOT_PARALLEL})
+
+
+def nest_tool_choice(body: Object) -> Object:
+    """A body whose tool choice has the shape of another protocol, as OpenAI takes it here."""
+    choice = read_tool_choice(body, ReadContext(NAME))
+    if choice is None:
+        return body
+    return replace_tool_choice(body, write_tool_choice(replace(choice, origin=None), Ledger(NAME, NAME))[1])
 
 
 def _read_tool_name(item: Json) -> ToolName | None:

@@ -45,7 +45,7 @@ from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
-from toolwire.core.tool_choice import fit_tool_choice
+from toolwire.core.tool_choice import fit_tool_choice, has_other_choice, replace_tool_choice
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     read_agent_message,
@@ -94,8 +94,7 @@ def peek_request(members: Members) -> RequestPeek | None:
     found = peek_members(members)
     if found is None:
         return None
-    choice = members.get("tool_choice")
-    if choice is not None and len(choice) > _LONGEST_MODE and _has_other_choice(choice):
+    if "tool_choice" in members and has_other_choice(members["tool_choice"], has_other_shape):
         found = replace(found, is_unusual=True)
     if members.keys().isdisjoint(_CONTINUING_KEYS):
         return found
@@ -106,22 +105,16 @@ def peek_request(members: Members) -> RequestPeek | None:
 _CONTINUING_KEYS = ("previous_response_id", "conversation")
 _decode_value = msgspec.json.decode
 """A conversation may also be an object, which says nothing here."""
-_LONGEST_MODE = len('"required"')
-
-
-def _has_other_choice(choice: msgspec.Raw) -> bool:
-    try:
-        return has_other_shape(_decode_value(choice))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False  # reading it says what is wrong
 
 
 def flatten_tool_choice(body: Object) -> Object:
     """A body whose tool choice has the shape of another protocol, as OpenAI takes it here."""
-    return {**body, "tool_choice": flatten_choice(body["tool_choice"])}
+    return replace_tool_choice(body, flatten_choice(body["tool_choice"]))
 
 
 def read_request(body: Object) -> Request:
+    if type(body.get("tool_choice")) is dict and has_other_shape(body["tool_choice"]):
+        body = flatten_tool_choice(body)
     reading = ReadContext(NAME)
     settings, known = read_settings(body, reading)
     system: tuple[Text, ...] = ()

@@ -40,6 +40,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.core.tool_choice import NOT_PARALLEL
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
@@ -397,7 +398,7 @@ _MODE_WORDS: Mapping[str, str] = {"any": "required", **{mode: mode for mode in C
 
 
 def _is_anthropic_mode(choice: Object) -> bool:
-    return choice.keys() == {"type"} and str(choice["type"]) in _MODE_WORDS
+    return choice.keys() <= {"type", NOT_PARALLEL} and str(choice.get("type")) in _MODE_WORDS
 
 
 def _is_anthropic_name(choice: Object) -> bool:
@@ -411,7 +412,9 @@ def flatten_choice(choice: Object) -> Json:
         out["tools"] = [_flatten(tool) if isinstance(tool, dict) else tool for tool in tools]
     if _is_anthropic_mode(out):
         return _MODE_WORDS[out["type"]]
-    return {**out, "type": "function"} if _is_anthropic_name(out) else out
+    if not _is_anthropic_name(out):
+        return out
+    return {"type": "function", **{key: out[key] for key in out if key not in ("type", NOT_PARALLEL)}}
 
 
 def _flatten(node: Object) -> Object:
@@ -430,8 +433,6 @@ def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoic
         return ToolChoice(value, origin=Origin(NAME, path, value))  # type: ignore[arg-type]
     if not isinstance(value, dict):
         raise_wrong_type(path, "a string or an object", value)
-    if has_other_shape(value):
-        return read_tool_choice(flatten_choice(value), path, reading)
     kind = require_text(value, "type", path)
     if kind != "allowed_tools":
         name = _read_tool_name(value, path)
