@@ -1,6 +1,6 @@
 """`make bench`: microseconds for every pair, beside the standard library's json and beside other translators.
 
-python -m bench [--quick] [--only small|agent|dense|huge|stream|memory] [--json FILE]
+python -m bench [--quick] [--only small|agent|dense|huge|stream|memory|program] [--json FILE]
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import bodies, clock, peers
+from bench import bodies, clock, peers, programs
 from toolwire import Stream, translate
 from toolwire.protocols import CODECS
 
-PARTS = ("small", "agent", "dense", "huge", "stream", "memory")
+PARTS = ("small", "agent", "dense", "huge", "stream", "memory", "program")
 
 
 def main() -> int:
@@ -34,9 +34,11 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     figures: dict[str, Any] = {}
     for part in chosen.only or PARTS:
-        figures[part] = {"stream": lambda: streams(seconds), "memory": memory}.get(
-            part, lambda part=part: sizes(part, seconds)
-        )()
+        figures[part] = {
+            "stream": lambda: streams(seconds),
+            "memory": memory,
+            "program": lambda: in_programs(seconds),
+        }.get(part, lambda part=part: sizes(part, seconds))()
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(figures, indent=1))
     return 0
@@ -156,6 +158,14 @@ def memory() -> dict[str, Any]:
             line += f"{target} {rows[f'{source} → {target}']:.1f}   "
         print_line(line.rstrip())
     return rows
+
+
+def in_programs(seconds: float) -> dict[str, float]:
+    print_line("\na small request with tools inside of a program, µs (the provider is another process)")
+    taken = programs.measure_programs(seconds * 10)
+    for name, value in taken.items():
+        print_line(f"{name:17}{value:10.0f}{value / taken['sdk']:7.2f} × the SDK alone")
+    return taken
 
 
 if __name__ == "__main__":

@@ -88,6 +88,20 @@ class Cell(Struct):
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
+def serve_provider(stack: ExitStack) -> int:
+    """The port of a provider that runs as long as the stack."""
+    port = free_port()
+    argv = [sys.executable, "-m", "bench.gateway.provider", str(port)]
+    process = subprocess.Popen(argv, cwd=ROOT, start_new_session=True)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    while ask(port, "GET", "/seen", {}, b"")[0] != 200:
+        if process.poll() is not None:
+            raise DidNotStart("the canned provider ended")
+        time.sleep(0.02)
+    return port
+
+
 class Site:
     """The provider, the load generator and the gateways, all running."""
 
@@ -95,8 +109,7 @@ class Site:
         self._stack = stack
         self._logs = logs
         self._requests = {size: canned.requests(size) for size in canned.SIZES}
-        self.provider = free_port()
-        self._serve_provider()
+        self.provider = serve_provider(stack)
         self._load = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", "bench.gateway.load"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -104,16 +117,6 @@ class Site:
         )
         self.ports = {DIRECT: self.provider}
         self.processes: dict[str, Process] = {}
-
-    def _serve_provider(self) -> None:
-        argv = [sys.executable, "-m", "bench.gateway.provider", str(self.provider)]
-        process = subprocess.Popen(argv, cwd=ROOT, start_new_session=True)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.terminate)
-        while ask(self.provider, "GET", "/seen", {}, b"")[0] != 200:
-            if process.poll() is not None:
-                raise DidNotStart("the canned provider ended")
-            time.sleep(0.02)
 
     def seen(self) -> dict[str, int]:
         return msgspec.json.decode(ask(self.provider, "GET", "/seen", {}, b"")[1], type=dict[str, int])
