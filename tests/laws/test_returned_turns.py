@@ -59,7 +59,13 @@ def check_returned(provider: str, client: str, answer: Any, model: str) -> None:
     seen = first.translate_response(answer)
     if seen.status == 200:
         sent = second.translate_request(echo(client, seen.json())).json()
-        assert words(provider, sent) == words(provider, echo(provider, answer))
+        assert words(provider, sent) == words(provider, echo(provider, answer)) + explanation_of(answer, client)
+
+
+def explanation_of(answer: Any, client: str) -> str:
+    """Why Claude has refused, beside its words: OpenAI's clients get it as the words of a refusal, and send it back."""
+    details = answer.get("stop_details") if client.startswith("openai") else None
+    return ": ".join(filter(None, (details.get("category"), details.get("explanation")))) if details else ""
 
 
 PAGE = {"type": "web_search_result", "url": "https://a.b", "title": "t", "encrypted_content": "EqgfCioIARgB"}

@@ -397,7 +397,7 @@ ALLOWED_TOOLS: list[tuple[str, dict[str, Any]]] = [
     ("openai-responses", {"tools": [{"type": "file_search", "vector_store_ids": [], "filters": {"type": "eq", "key": "forbidden_x", "value": 1}}]}),
     ("openai-responses", {"tools": [{"type": "odd", "name": "search"}]}),
     ("anthropic", {**SERVERS, "tools": [{**TOOLSET, "default_config": {"enabled": False}, "configs": {"search": {}}}]}),
-    ("openai-chat", {"tools": [{"type": "function", "function": {"name": "allowed", "parameters": {"properties": {"name": {"const": "forbidden_x"}, "tools": {"enum": ["forbidden_x"]}}}}}]}),
+    ("openai-chat", {"tools": [{"type": "function", "function": {"name": "allowed", "parameters": {"type": "object", "properties": {"name": {"const": "forbidden_x"}, "tools": {"enum": ["forbidden_x"]}}}}}]}),
 ]  # fmt: skip
 
 
