@@ -360,6 +360,7 @@ def test_signals_are_forwarded(number: int, sandbox: Sandbox) -> None:
         _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 40 + number
     assert "through a private gateway: none is running at http://127.0.0.1:1" in err
+    assert f"toolwire: watch it at {origin}/\n" in err
     assert _is_refused(origin)
     assert not list(sandbox.root.glob("toolwire-run-*"))
 
@@ -495,8 +496,16 @@ def test_as_option(sandbox: Sandbox) -> None:
     sandbox.install("codex")
     code, out, err = sandbox.run("codex", "--model", "loopback", "--as", "gpt-5.5")
     assert code == 0
-    assert err.endswith("toolwire: Codex uses loopback (as gpt-5.5) through a private gateway: --as needs one\n")
+    assert "toolwire: Codex uses loopback (as gpt-5.5) through a private gateway: --as needs one\n" in err
     assert 'model="gpt-5.5"' in read_agent_report(out)["argv"]
+
+
+def test_a_model_without_its_key_names_the_variable(sandbox: Sandbox) -> None:
+    sandbox.install("codex")
+    code, _, err = sandbox.run("codex", "--model", "gpt-5.5")
+    assert code == 1
+    assert err.count("no provider serves the model `gpt-5.5`") == 1
+    assert "hint: gpt-* models are OpenAI's: set OPENAI_API_KEY" in err
 
 
 # --- the gateway ---

@@ -44,6 +44,7 @@ from toolwire.gateway.settings.model_rules import ROUTE_OPTION
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.providers import LOOPBACK_NAME
 from toolwire.gateway.settings.router import Router
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.terminal import EXIT_FAILED, CommandError
 
 KEY_HINT = f"set {CLIENT_KEY_VARIABLE} to a key of this gateway; `{NEW_KEY_COMMAND}` makes one"
@@ -212,6 +213,8 @@ class AgentSession:
             none_running = f"none is running at {server_origin(self._config.server)}"
             reason = choice.mismatch or (f"{needed_by} needs one" if needed_by else none_running)
             self._print_status(f"{agent.title} uses {model} through a private gateway: {reason}")
+            if self._config.section(ConsoleSettings).is_on(self._config.server):
+                self._print_status(f"watch it at {gateway.origin}/")
             code = self._start_agent(program.path, self._client_at(gateway.origin, key), choice, folder, child)
             if gateway.death_message:
                 self._print_status(f"the gateway ended before the agent; the end of its log:\n{gateway.death_message}")
