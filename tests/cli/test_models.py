@@ -78,6 +78,25 @@ def test_one_model_as_data(configured: Path) -> None:
     assert document["facts"]["context_window"] == {"value": 1000000, "source": "the list of models of anthropic"}
 
 
+UNUSABLE = {
+    "gpt-5.5": ("openai", "OPENAI_API_KEY"),
+    "openai/gpt-5.5": ("openai", "OPENAI_API_KEY"),
+    "claude-opus-5-5": ("anthropic", "ANTHROPIC_API_KEY"),
+    "ollama/x": ("ollama", "OLLAMA_BASE_URL"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_model_without_a_key_shows_what_is_known_and_what_is_missing(tmp_path: Path, name: str) -> None:
+    provider, variable = UNUSABLE[name]
+    shown = run_in_pipe(["models", "show", name, "--offline"], tmp_path)
+    assert (shown.code, shown.err) == (0, "")
+    assert f"missing  {variable}: set it to use this model\n" in shown.out
+    document = json.loads(run_in_pipe(["models", "show", name, "--offline", "--json"], tmp_path).out)
+    assert (document["missing"], document["served_by"][0]["provider"]) == (variable, provider)
+    assert provider == "ollama" or document["facts"]["context_window"]["value"] == 1000000
+
+
 def test_no_provider_is_asked_offline(configured: Path) -> None:
     done = run_in_pipe(["models", "--offline", "--json"], configured)
     assert done.err == ""

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolwire import terminal
 from toolwire.core.codec import ModelInfo
@@ -21,7 +22,8 @@ from toolwire.gateway.models.listing import ProviderList, ask_all
 from toolwire.gateway.models.merge import find_listed, merge_models
 from toolwire.gateway.models.prices import DECIMALS_OF_UNIT, PriceFinder, find_prices
 from toolwire.gateway.settings.config import Config, Provider
-from toolwire.gateway.settings.router import Router, Target, is_pattern, matches_pattern
+from toolwire.gateway.settings.providers import build_known_provider, known_servers
+from toolwire.gateway.settings.router import Router, Target, find_owner, is_pattern, matches_pattern
 from toolwire.terminal import EXIT_FAILED, CommandError
 
 UNKNOWN = "–"
@@ -142,18 +144,27 @@ def model_document(model: ModelInfo) -> dict[str, object]:
 def show_model(config: Config, name: str, args: argparse.Namespace) -> int:
     router = Router(config)
     targets = router.route(name, None)
+    missing = ""
     if isinstance(targets, Failure):
-        raise CommandError(targets.message, "`toolwire models` lists the models", EXIT_FAILED)
-    lists = ask_providers((targets[0].provider,), config, args.offline)
+        router, missing = add_owner(config, name)
+        found = router.route(name, None)
+        if isinstance(found, Failure):
+            raise CommandError(targets.message, "`toolwire models` lists the models", EXIT_FAILED)
+        targets = found
+    elif targets[0].provider.is_key_missing:
+        missing = targets[0].provider.api_key_env
+    lists = ask_providers((targets[0].provider,), config, args.offline or bool(missing))
     listed = find_listed(targets[0], lists)
     facts = FactFinder(router).explain_facts(name, (listed or ModelInfo(name)).facts)
     prices = find_prices(targets[0].provider, targets[0].model, time.time())
     if args.json:
-        sys.stdout.write(terminal.format_json(fact_document(name, targets, facts, prices)))
+        sys.stdout.write(terminal.format_json(fact_document(name, targets, facts, prices, missing)))
         return 0
     served = ", then ".join(_describe_target(target) for target in targets)
     sys.stdout.write(terminal.heading(name))
     sys.stdout.write(terminal.format_table([("served by", served)]))
+    if missing:
+        sys.stdout.write(terminal.format_table([("missing", f"{missing}: set it to use this model")], ["changed"]))
     sys.stdout.write(terminal.format_table(map(fact_row, facts)))
     sys.stdout.write(terminal.format_table([("prices", prices.origin if prices is not None else UNKNOWN_PRICES)]))
     if prices is not None:
@@ -161,6 +172,16 @@ def show_model(config: Config, name: str, args: argparse.Namespace) -> int:
     if any(one.models is not None for one in lists) and listed is None:
         sys.stderr.write(f"{targets[0].provider.name} does not list it; a request may still work\n")
     return 0
+
+
+def add_owner(config: Config, name: str) -> tuple[Router, str]:
+    """A router that also knows the well-known server whose model this is, and the variables that it needs."""
+    owner = find_owner(name)[0]
+    provider = build_known_provider(owner) if owner and owner not in config.providers else None
+    if provider is None:
+        return Router(config), ""
+    variables = " and ".join(known_servers()[owner].needed_variables)
+    return Router(replace(config, providers={**config.providers, owner: provider})), variables
 
 
 def _describe_target(target: Target) -> str:
@@ -197,10 +218,11 @@ def price_rows(prices: PriceFinder) -> Iterator[tuple[str, str, str]]:
 
 
 def fact_document(
-    name: str, targets: Sequence[Target], facts: Iterable[Fact], prices: PriceFinder | None
+    name: str, targets: Sequence[Target], facts: Iterable[Fact], prices: PriceFinder | None, missing: str
 ) -> dict[str, object]:
     document: dict[str, object] = {
         "id": name,
+        "missing": missing or None,
         "served_by": [{"provider": target.provider.name, "model": target.model} for target in targets],
         "facts": {fact.name: {"value": fact.value, "source": fact.source or None} for fact in facts},
         "prices": None,

@@ -136,6 +136,14 @@ def embedded_providers(taken: Collection[str]) -> dict[str, Provider]:
     return providers
 
 
+def build_known_provider(name: str) -> Provider | None:
+    """A well-known server as a provider without a key; None if it has no standard address."""
+    collector = ProblemCollector(None)
+    builder = ProviderBuilder(ServerSettings(), {}, collector, Path())
+    builder.ensure_provider(name, collector)
+    return builder.providers.get(name)
+
+
 def list_provider_names(providers: Mapping[str, Provider]) -> list[str]:
     """All possible names, those of the file first, the embedded model last."""
     own = [name for name, provider in providers.items() if not provider.embedded]
