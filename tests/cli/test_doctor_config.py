@@ -115,7 +115,7 @@ def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
     assert err == (
         f"error: {file}:2: unknown key `prot`\n"
         "hint: did you mean `port`?\n"
-        f"error: {file}:3: `workers`: expected an integer >= 1\n"
+        f"error: {file}:3: `workers`: expected a whole number >= 1\n"
     )
     code, _, err = run("--config", str(tmp_path / "none.toml"))
     assert code == 2

@@ -158,7 +158,7 @@ def test_doctor_config_lists_them(counted: str, capsys: pytest.CaptureFixture[st
     [
         ("[limits]\nkey = 1", 1, "`limits` must be a list of tables"),
         ('[[limits]]\nkey = "ana"', 1, "this limit has no amount"),
-        ("[[limits]]\nrequests_per_minute = 0", 2, "`requests_per_minute`: expected an integer >= 1"),
+        ("[[limits]]\nrequests_per_minute = 0", 2, "`requests_per_minute`: expected a whole number >= 1"),
         ("[[limits]]\ndollars_per_day = -1", 2, "`dollars_per_day`: expected a number > 0"),
         ("[[limits]]\ndollars_per_day = 1e9", 2, "`dollars_per_day`: expected a number <= 9000000"),
         ('[[limits]]\ntokens_per_day = 5\nper = "user"', 3, "`per`"),

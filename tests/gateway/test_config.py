@@ -284,8 +284,9 @@ def test_exceptions_from_the_proxy(excepted: str, proxied: bool) -> None:
 
 MISTAKES = [
     ("[server]\nprot = 1", (2, "unknown key `prot`", "did you mean `port`?")),
-    ('[server]\n\nport = "x"', (3, "`port`: expected an integer, got a string", "")),
-    ("[server]\nworkers = 0", (2, "`workers`: expected an integer >= 1", "")),
+    ('[server]\n\nport = "x"', (3, "`port`: expected a whole number, got a string", "")),
+    ("[server]\nworkers = 1.5", (2, "`workers`: expected a whole number, got 1.5", "")),
+    ("[server]\nworkers = 0", (2, "`workers`: expected a whole number >= 1", "")),
     ('[server]\nlog_format = "jsn"', (2, "`log_format` has an invalid value", "did you mean `json`? Choose from: auto, json, text, none")),
     ("[server.timeouts]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
     ("server = 1", (1, "`server` must be a table", "write `[server]` above its keys")),
@@ -308,6 +309,9 @@ MISTAKES = [
     (LAB + 'api_key_env = "A"\nforward_auth = true', (5, "api_key_env and forward_auth cannot be combined", "remove one of them")),
     ('[providers.x]\nprotocols = ["openai-caht"]\nbase_url = "http://a"', (2, "unknown protocol `openai-caht`", "did you mean `openai-chat`?")),
     ('[models.a]\nprovider = "lap"\n' + LAB, (2, "unknown provider `lap`", "did you mean `lab`?")),
+    ('[models]\na = "gpt-5.5"', (2, "`gpt-5.5` names no provider", 'write "openai/gpt-5.5"')),
+    ('[models.a]\nprovider = "gpt-5.5"', (2, "`gpt-5.5` names no provider", 'write "openai/gpt-5.5"')),
+    (LAB + '[models.a]\nprovider = "lab"\nfallbacks = ["gpt-5.5"]', (6, "the fallback `gpt-5.5` does not exist", 'write "openai/gpt-5.5"')),
     ('[models]\na = "lap/x"\n' + LAB, (2, "unknown provider `lap`", "did you mean `lab`?")),
     ("[models]\na = 1", (2, '`a` must be a table or "provider/model"', "")),
     ("[models.a]", (1, "`provider` is missing", "add `provider = …`")),

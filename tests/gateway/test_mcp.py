@@ -703,7 +703,7 @@ MISTAKES = [
     ("[mcp.a]\ncommand = []", 2, "the command is empty"),
     ('[mcp.a]\nurl = "http://x"\n[mcp.a.headers]\n"a b" = "x"', 4, "invalid header name `a b`"),
     ('[mcp.a]\nurl = "http://x"\nheaders = {a = "b\\nc"}', 3, "the value of a header cannot contain line breaks"),
-    ('[mcp.a]\ncommand = "x"\nmax_rounds = 0', 3, "`max_rounds`: expected an integer >= 1"),
+    ('[mcp.a]\ncommand = "x"\nmax_rounds = 0', 3, "`max_rounds`: expected a whole number >= 1"),
     ('[mcp.a]\ncommand = "x"\ntimeout = 0', 3, "`timeout`: expected a number > 0.0"),
     ('[mcp.a]\ncommand = "x"\ntool = "x"', 3, "unknown key `tool`"),
     ('[mcp.a]\ncommand = "x"\ncall_visibility = "all"', 3, "`call_visibility` has an invalid value"),

@@ -104,7 +104,7 @@ MISTAKES = [
     ("tool = 'a'\nclean = true\nguidance = 'b'", (4, "`guidance` without `drop`", "guidance is given when a tool is dropped")),
     ("tool = 'a'\ndrop = true\nguidance = 'Use {shel}.'", (4, "unknown placeholder `{shel}`", "choose from: {tool}, {shell}")),
     ("tool = 'a'\nstrict = true\nkeep = ['a']", (4, "`keep` without `max_tools`", "add `max_tools = …`")),
-    ("max_tools = -1", (2, "`max_tools`: expected an integer >= 0", "")),
+    ("max_tools = -1", (2, "`max_tools`: expected a whole number >= 0", "")),
     ("tool = 'a'\nrename = 'a'", (3, "`a` is already its name", "remove it")),
     ("tool = 'a'\nrename = 'b c'", (3, "`b c` is not a valid tool name", "use at most 128 letters, digits, `_` and `-`")),
     ("tool = 'a'\nrename = 'b{nam}'", (3, "unknown placeholder `{nam}`", "choose from: {name}")),

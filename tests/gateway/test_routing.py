@@ -131,7 +131,9 @@ def test_an_unknown_model_is_told_what_there_is(router: Router) -> None:
     found = router.route("cluade-haiku-4-5", None)
     assert isinstance(found, Failure)
     assert found.kind == "not_found"
-    assert found.message.startswith("unknown model `cluade-haiku-4-5`. Available: claude-haiku-4-5, fast, ")
+    assert found.message.startswith(
+        "unknown model `cluade-haiku-4-5`. Did you mean `claude-haiku-4-5`? Available: claude-haiku-4-5, fast, "
+    )
     assert "anthropic/*" in found.message
     nameless = router.route("", None)
     assert isinstance(nameless, Failure)
@@ -387,7 +389,7 @@ def test_a_route_to_itself_goes_where_the_file_leads(over: Any) -> None:
     ("model", "what", "hint"),
     [
         ("lap/x", "`new=lap/x`: unknown provider `lap`", "did you mean `lab`?"),
-        ("fasst", "`new=fasst`: no provider serves the model `fasst`", "did you mean `fast`?"),
+        ("fasst", "`new=fasst`: no provider serves the model `fasst`", "Did you mean `fast`?"),
         ("new", "no provider serves the model `new`", ""),
     ],
 )
@@ -410,7 +412,7 @@ def test_routes_survive_a_new_file(tmp_path: Path) -> None:
 
 # --- whose model it is ------------------------------------------------------------------------------------------------
 
-ROUTE_HINT = "and restart the gateway, or add a route under [models]."
+ROUTE_HINT = "and start again, or add a route under [models]."
 OWNERS = {
     "claude-opus-5": f"claude-* models are Anthropic's: set ANTHROPIC_API_KEY {ROUTE_HINT}",
     "models/gemini-3-pro": f"gemini-* models are Google Gemini's: set GEMINI_API_KEY {ROUTE_HINT}",
@@ -444,6 +446,25 @@ def test_an_unknown_model_says_whose_it_is_and_what_to_do(tmp_path: Path, model:
     assert isinstance(found, Failure)
     name = model.removeprefix("models/")
     assert found.message.startswith(f"unknown model `{name}`. {OWNERS[model]} Available: ")
+
+
+MISSPELLED = {
+    "gtp-5.5": f"Did you mean `gpt-5.5`? gpt-* models are OpenAI's: set OPENAI_API_KEY {ROUTE_HINT} ",
+    "opneai/gpt-5.5": f"Did you mean `openai/gpt-5.5`? openai/* models are OpenAI's: set OPENAI_API_KEY {ROUTE_HINT} ",
+    "togther/llama-4": "Did you mean `together/llama-4`? ",
+    "fsat": "Did you mean `fast`? ",
+    "loopbak": "Did you mean `loopback`? ",
+    "something-else": "",
+    "x" * 200: "",
+}
+
+
+@pytest.mark.parametrize("model", MISSPELLED)
+def test_a_misspelled_name_is_told_which_one_was_meant(tmp_path: Path, model: str) -> None:
+    server = '[providers.together]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1/v1"\napi_key = "k"\n'
+    found = make_router(tmp_path, server + '[models]\nfast = "together/llama-4"\n').route(model, None)
+    assert isinstance(found, Failure)
+    assert found.message.startswith(f"unknown model `{model}`. {MISSPELLED[model]}Available: ")
 
 
 def test_every_well_known_server_can_be_named(tmp_path: Path) -> None:

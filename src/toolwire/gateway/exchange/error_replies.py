@@ -232,7 +232,7 @@ def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed
     """The provider has no key, or it needs the client's own and the client sent none."""
     provider = upstream.provider
     if provider.is_key_missing:
-        what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and restart the gateway"
+        what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and start again"
         failure = Failure("authentication", what, 401, "provider_key_missing")
         return gateway_error(call, failure, upstream, can_fall_back=True)
     if call.caller.provider_credential:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from toolwire.gateway.settings.config import Config, ModelRule, ServerSettings
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.settings.providers import ProviderBuilder, check_tool_format, embedded_providers, known_servers
-from toolwire.gateway.settings.router import Router
+from toolwire.gateway.settings.router import Router, find_owner
 from toolwire.protocols import CODECS
 
 ROUTE_OPTION = "--route"
@@ -50,6 +50,10 @@ def check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemCollec
             providers.ensure_provider(name, place.at(key))
     embedded = embedded_providers(()) if server.loopback else {}
     if rule.provider not in embedded and not providers.ensure_provider(rule.provider, place.at("provider")):
+        owner = "" if rule.model else find_owner(rule.provider)[0]
+        if owner:  # fast = "gpt-5.5"
+            place.at("provider").add(f"`{rule.provider}` names no provider", f'write "{owner}/{rule.provider}"')
+            return False
         hint = suggest_name(rule.provider, [*providers.names, *embedded])
         place.at("provider").add(f"unknown provider `{rule.provider}`", hint)
         return False
@@ -68,22 +72,23 @@ def add_routes(config: Config, routes: Mapping[str, str], collector: ProblemColl
     win over rules of the same name."""
     router = Router(config)
     rules = {rule.name: rule for rule in config.models}
+    unknown: set[str] = set()
     for name, model in routes.items():
         found = router.resolve_name(model, is_fallback=True)
         if isinstance(found, ModelRule):
             rules[name] = replace(found, name=name, model=found.model or model)
         elif found is not None:
             rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
-        else:
+        elif model not in unknown:  # an agent has several names for one model
+            unknown.add(model)
             first, slash, _ = model.partition("/")
             if slash:
-                wrong, hint = (
-                    f"unknown provider `{first}`",
-                    suggest_name(first, {**config.providers, **known_servers()}),
-                )
+                names = {**config.providers, **known_servers()}
+                wrong, hint = f"unknown provider `{first}`", suggest_name(first, names)
             else:
                 served = [known for provider in config.providers.values() for known in provider.models]
-                wrong, hint = f"no provider serves the model `{model}`", suggest_name(model, [*rules, *served])
+                hint = router.explain_name(model).strip() or suggest_name(model, [*rules, *served])
+                wrong = f"no provider serves the model `{model}`"
             collector.at(ROUTE_OPTION).add(wrong if name == model else f"`{name}={model}`: {wrong}", hint)
     return replace(config, models=tuple(rules.values()))
 
@@ -117,7 +122,9 @@ def check_fallbacks(config: Config, collector: ProblemCollector) -> None:
                 if slash:
                     place.add(f"unknown provider `{name}`", suggest_name(name, config.providers))
                 else:
-                    place.add(f"the fallback `{fallback}` does not exist", suggest_name(fallback, names))
+                    owner = find_owner(fallback)[0]
+                    hint = f'write "{owner}/{fallback}"' if owner else suggest_name(fallback, names)
+                    place.add(f"the fallback `{fallback}` does not exist", hint)
             elif (
                 isinstance(found, ModelRule) and rule.name not in chains and _leads_back(onward, found.name, rule.name)
             ):

@@ -228,7 +228,7 @@ def _meant_names(word: str, names: Sequence[str]) -> list[str]:
 TomlTable = Mapping[str, object]
 
 _TYPE_NAMES = {
-    "int": "an integer",
+    "int": "a whole number",
     "float": "a number",
     "str": "a string",
     "bool": "true or false",
@@ -333,6 +333,8 @@ class ProblemCollector:
         error = _ERROR_PATH.sub("", error).replace(" | null", "")  # TOML has no null
         steps = map(int, _INDEX_STEP.findall(inner_path[1])) if inner_path else ()
         text = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
+        if isinstance(value, float):  # "a number" alone does not say why it is wrong
+            text = text.removesuffix("a number") + f"{value:g}" if text.endswith("got a number") else text
         self.at(*steps).add(f"`{self._path[-1]}`: {text[:1].lower()}{text[1:]}")
 
 

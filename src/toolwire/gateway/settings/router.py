@@ -23,6 +23,8 @@ MAX_CACHED_ROUTES = 2048
 """Names come from clients, so their number is not limited otherwise."""
 MAX_SUGGESTIONS = 20
 MAX_MODEL_NAME = 256
+MAX_MISSPELLED = 64
+"""Characters of a name that is compared with others: clients choose it."""
 _DOUBTFUL_NAME = re.compile(
     r"[\x00-\x1f\x7f-\x9f%\\?&|;,\ud800-\udfff\u200b-\u200f\u2028-\u202e\ufeff]|\.\.|//|(?:^|/)\.(?:/|$)|^\s|\s$"
 )
@@ -133,7 +135,7 @@ class Router:
             hint = "the `providers` of the key do not include it"
             return Failure("permission", f"{what}: {hint}. {self._suggest_models(name, key)}", 0, "", "model")
         if not targets:
-            message = f"unknown model `{name}`. {self._explain_owner(name, key)}{self._suggest_models(name, key)}"
+            message = f"unknown model `{name}`. {self.explain_name(name, key)}{self._suggest_models(name, key)}"
             return Failure("not_found", message, 0, "model_not_found", "model")
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
@@ -164,12 +166,39 @@ class Router:
         serving = (provider for pattern, provider in self._served_patterns if matches_pattern(name, pattern))
         return next((Target(provider, name) for provider in serving), None)
 
+    def explain_name(self, name: str, key: ClientKey | None = None) -> str:
+        """What an unknown name probably means: another name, and whose model that is and how to get it. Else ""."""
+        meant = self._find_meant_name(name, key)
+        if not meant:
+            return self._explain_owner(name, key)
+        is_known = next(self.expand_targets(meant), None) is not None
+        return f"Did you mean `{meant}`? {'' if is_known else self._explain_owner(meant, key)}"
+
+    def _find_meant_name(self, name: str, key: ClientKey | None) -> str:
+        """A name that was probably misspelled: in its provider, as a whole, or in the first word of its family."""
+        if len(name) > MAX_MISSPELLED or find_owner(name)[0] or name.partition("/")[0] in UNSUPPORTED_SERVERS:
+            return ""
+        first, slash, rest = name.partition("/")
+        usable = self._list_usable(key)
+        providers = [one.removesuffix("/*") for one in usable if one.endswith("/*")]
+        if slash and first not in providers:
+            near = nearest_name(first, [*providers, *known_servers()])
+            return f"{near}/{rest}" if near else ""
+        near = nearest_name(name, [one for one in usable if not is_pattern(one)])
+        if near or slash:
+            return near
+        word, dash, rest = name.partition("-")
+        patterns = (pattern for server in known_servers().values() for pattern in server.models)
+        words = [pattern.removesuffix("-*") for pattern in patterns if pattern.endswith("-*")]
+        near = nearest_name(word, words) if dash and word.isalpha() else ""
+        return f"{near}-{rest}" if near else ""
+
     def _explain_owner(self, name: str, key: ClientKey | None) -> str:
         """Whose model this is, and how to get it, if its name is one of a well-known server. Else ""."""
         prefix, _, rest = name.partition("/")
         if rest and prefix in UNSUPPORTED_SERVERS:
             return f"{UNSUPPORTED_SERVERS[prefix]}. "
-        server, family = _find_owner(name)
+        server, family = find_owner(name)
         if not server:
             return ""
         row = known_servers()[server]
@@ -179,7 +208,7 @@ class Router:
         if direct:
             todo = f"ask for `{direct}`, or add a route under [models]"
         elif family:
-            todo = f"set {variables} and restart the gateway, or add a route under [models]"
+            todo = f"set {variables} and start again, or add a route under [models]"
         else:
             todo = f"set {variables} or add [providers.{server}], then ask for `{server}/{name}`"
         if direct and key is not None and not self.may_use(direct, key):
@@ -189,6 +218,14 @@ class Router:
 
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
         """The models that the client can use, the most similar name first."""
+        usable = self._list_usable(key)
+        near = nearest_name(name, usable)
+        shown = ([near] if near else []) + [name for name in usable if name != near]
+        more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
+        return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+
+    def _list_usable(self, key: ClientKey | None) -> list[str]:
+        """The names and patterns that the client can use."""
         rules = [rule.name for rule in self.config.models]
         served = [pattern for pattern, provider in self._served_patterns if _is_shown(provider)]
         prefixes = [f"{one.name}/*" for one in self.config.providers.values() if not one.embedded]
@@ -196,13 +233,10 @@ class Router:
         if key is not None:
             usable = [name for name in usable if self.may_use(name, key)]
             usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
-        near = nearest_name(name, usable)
-        shown = ([near] if near else []) + [name for name in usable if name != near]
-        more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
-        return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+        return usable
 
 
-def _find_owner(name: str) -> tuple[str, str]:
+def find_owner(name: str) -> tuple[str, str]:
     """The well-known server that has a model of this name, and the pattern that says so; ("", "") if there is none. The
     pattern is empty if the name only looks like one of the server's."""
     prefix, _, rest = name.partition("/")
