@@ -307,6 +307,8 @@ quirks = ["thinking-unforced"]
         ("deep/deepseek-chat", None, True),
         ("deep/deepseek-reasoner", None, False),
         ("deep/qwen3.6-plus", None, False),
+        ("deep/kimi-k2.6", None, False),
+        ("deep/kimi-k3", None, True),
         ("deep/qwen-plus", None, True),
         ("deep/qwen-plus", "low", False),
         ("chat/deepseek-v4-pro", "high", True),  # a server that says nothing of the kind

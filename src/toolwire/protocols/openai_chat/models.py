@@ -115,7 +115,8 @@ def supports_model(model: str, with_tools: bool) -> bool:
     return not with_tools or (known.tools and not known.no_effort_with_tools)
 
 
-_REASONS_BY_DEFAULT = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thinking|-reasoner)")
+_REASONS_BY_DEFAULT = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|kimi-k2\.[5-9]|-thinking|-reasoner)")
+"""Kimi: inspect_ai#5152 (all that think but K3 refuse a forced call); August 2026."""
 
 
 def can_force_call_unless_reasoning(model: str, reasons: bool | None) -> bool:
@@ -390,6 +391,17 @@ def _send_allowed_tools_only(body: Object, _model: str, ledger: Ledger) -> Objec
     return out
 
 
+def _weaken_choice(body: Object, _model: str, ledger: Ledger) -> Object:
+    """Let the model decide on a server that refuses a forced call always: Z.AI ("Tool choice must be auto"), Meta
+    (vectorize-io/hindsight#4246; September 2026)."""
+    choice = body.get("tool_choice")
+    if choice is None or choice in ("auto", "none"):
+        return body
+    what, why = "the model may call a tool, but need not", "this server takes only `auto` as a tool choice"
+    ledger.note("choice-weakened", _request_path(ledger, "tool_choice"), what, why)
+    return body | {"tool_choice": "auto"}
+
+
 def _declared_name(tool: Json) -> str:
     """The name of a tool, or of one in a list of allowed tools."""
     inner = tool.get(tool.get("type")) if isinstance(tool, dict) and isinstance(tool.get("type"), str) else None
@@ -488,6 +500,12 @@ QUIRKS: Mapping[str, Quirk] = {
     "thinking-unforced": Quirk(
         about="a reasoning model cannot be forced to call a tool; `choice` in a rule says what to do instead",
         constraints={"can_force_tools": can_force_call_unless_reasoning},
+    ),
+    "unforced": Quirk(
+        about='no call can be forced, the model decides; with `choice = "refuse"` in a rule such a request is refused',
+        rewrite_body=_weaken_choice,
+        markers=(b"tool_choice",),
+        constraints={"can_force_tools": lambda _model, _reasons: False},
     ),
     "schema-for-calls": Quirk(
         about="`response_format` holds any model to a JSON schema; used for that of a call, if one is required and the"
