@@ -21,7 +21,10 @@ from toolwire.terminal.text import escape_controls
 
 KeyPath = tuple[str | int, ...]
 MAX_SUGGESTIONS = 100
-"""Names that a hint lists or searches. Comparing every wrong name with thousands would take minutes."""
+"""Names that a hint searches. Comparing every wrong name with thousands would take minutes."""
+
+MAX_SHOWN = 30
+"""Names that a hint lists if none is near. A longer list is not read."""
 
 MAX_MEANT_NAMES = 3
 
@@ -211,7 +214,10 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name."""
     names = [*islice(known, MAX_SUGGESTIONS)]
     near = " or ".join(f"`{name}`" for name in _meant_names(word, names))
-    return f"did you mean {near}?" if near else f"choose from: {', '.join(names)}" if names else ""
+    if near or not names:
+        return f"did you mean {near}?" if near else ""
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return f"choose from: {', '.join(names[:MAX_SHOWN])}{more}"
 
 
 def _meant_names(word: str, names: Sequence[str]) -> list[str]:
