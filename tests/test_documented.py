@@ -43,10 +43,9 @@ def test_every_field_of_a_log_line_has_its_row() -> None:
 
 def test_every_server_has_its_name_in_traces() -> None:
     """OpenTelemetry has names of its own for some providers; the others keep ours."""
-    own = {"openai", "anthropic", "deepseek", "groq"}
-    unnamed = {"openrouter", "ollama", "vllm", "lmstudio", "llamacpp"}
+    theirs = "anthropic azure.ai.openai cohere deepseek gcp.gemini groq mistral_ai moonshot_ai openai perplexity x_ai"
     renamed = msgspec.json.decode(files("toolwire.gateway.telemetry").joinpath("spans.json").read_bytes())
-    assert known_servers().keys() - own - unnamed - renamed.keys() == set()
+    assert {renamed.get(name, name) for name in known_servers()} >= {*theirs.split()}
 
 
 def test_every_amount_of_a_limit_has_a_counter() -> None:

@@ -1,4 +1,5 @@
-"""Reference pages that are made from the code: losses, options, the configuration, the catalogue, and the command line.
+"""Reference pages that are made from the code: losses, options, the configuration, the catalogue, and the command line; and
+the list of well-known servers in the guide to providers.
 
 After a change, `python tests/test_reference.py` writes them again.
 """
@@ -9,7 +10,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,8 @@ from toolwire.protocols import CODECS
 from toolwire.translation.options import Options
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
+PROVIDERS = "../guides/providers.md"
+SERVERS_START, SERVERS_END = "<!-- the list of servers, from providers.toml -->\n", "<!-- end of the list -->\n"
 
 
 def losses() -> str:
@@ -129,16 +132,7 @@ def configuration() -> str:
         "| conversion | meaning |",
         "|---|---|",
         *(f"| `{name}` | {one.description} |" for name, one in CONVERSIONS.items()),
-        "",
-        "## Well-known servers",
-        "",
-        "| name | | protocols | variable for the key | variable for the URL | quirks | models |",
-        "|---|---|---|---|---|---|---|",
     ]
-    for name, row in known_servers().items():
-        cells = (row.protocols, row.key_env, row.base_url_env, row.quirks, row.models)
-        lines.append(f"| `{name}` | {row.title} | " + " | ".join(map(list_words, cells)) + " |")
-    lines += ["", *(f"- **{row.title}**: {row.docs}" for row in known_servers().values() if row.docs)]
     lines += ["", "## Quirks", "", "| protocol | quirk | |", "|---|---|---|"]
     lines += [
         f"| `{place.name}` | `{name}` | {q.about} |" for place in CODECS.values() for name, q in place.quirks.items()
@@ -146,7 +140,36 @@ def configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_words(words: tuple[str, ...]) -> str:
+def providers() -> str:
+    """The guide to providers, with its list of servers written again."""
+    start, _, rest = (PAGES / PROVIDERS).read_text().partition(SERVERS_START)
+    _, mark, end = rest.partition(SERVERS_END)
+    return start + SERVERS_START + "\n".join(["", *list_servers(), ""]) + mark + end
+
+
+def list_servers() -> Iterator[str]:
+    servers = known_servers()
+    yield "| name | | variable for the key | protocols | address; variable for another | its models without a prefix | quirks |"
+    yield "|---" * 7 + "|"
+    for name, row in servers.items():
+        urls = [row.base_url] if isinstance(row.base_url, str) else row.base_url.values()
+        link = f"[{row.title}]({row.source[0]})"
+        key = list_words(row.key_env) + (" *" if row.only_if_named else "")
+        cells = (
+            key,
+            list_words(row.protocols),
+            "; ".join(filter(None, (list_words(filter(None, urls)), list_words(row.base_url_env)))),
+            list_words(row.models),
+            list_words(row.quirks),
+        )
+        yield f"| `{name}` | {link} | {' | '.join(cells)} |"
+    yield ""
+    yield "\\* This variable is often set for other things, so it makes no provider by itself: write `[providers.NAME]` into the file."
+    yield ""
+    yield from (f"- **{row.title}**: {row.docs}" for row in servers.values() if row.docs)
+
+
+def list_words(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
@@ -238,6 +261,7 @@ MADE = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "tools.md": tools,
+    PROVIDERS: providers,
 }
 
 

@@ -169,12 +169,7 @@ def test_litellm_providers() -> None:
             "base_url": "https://llm.example.com/v1",
             "api_key_env": "LLM_EXAMPLE_COM_API_KEY",
         },
-        "moonshot": {
-            "protocols": ["openai-chat"],
-            "base_url": "https://api.moonshot.ai/v1",
-            "api_key_env": "MOONSHOT_API_KEY",
-            "headers": {"x-title": "us"},
-        },
+        "moonshot": {"headers": {"x-title": "us"}},
         "groq": {},
         "anthropic": {},
     }
@@ -250,14 +245,14 @@ def test_a_short_or_well_known_client_key_is_not_taken_over() -> None:
 
 def test_the_same_key_of_two_servers_gets_two_variables() -> None:
     """Both may be a placeholder; the real key of one server must not reach the other."""
-    servers = {"deepseek": "https://api.deepseek.com", "volcengine": "https://ark.example.com/api/v3"}
+    servers = {"deepseek": "https://api.deepseek.com", "lab": "https://lab.example.com/api/v3"}
     providers = [
         {"name": name, "api_base_url": f"{url}/chat/completions", "api_key": "sk-xxx", "models": ["m"]}
         for name, url in servers.items()
     ]
     config, _ = _convert("claude-code-router", {"Providers": providers})
     assert "api_key_env" not in config["providers"]["deepseek"]  # DEEPSEEK_API_KEY is the usual one
-    assert config["providers"]["volcengine"]["api_key_env"] == "VOLCENGINE_API_KEY"
+    assert config["providers"]["lab"]["api_key_env"] == "LAB_API_KEY"
 
 
 def test_claude_code_router() -> None:

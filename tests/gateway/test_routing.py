@@ -472,7 +472,8 @@ def test_every_well_known_server_can_be_named(tmp_path: Path) -> None:
     for name, row in known_servers().items():
         found = router.route(f"{name}/m", None)
         assert isinstance(found, Failure)
-        assert f"{row.title}'s: set {row.needed_variables[0]} " in found.message
+        todo = f"add [providers.{name}] and set" if row.only_if_named else "set"
+        assert f"{row.title}'s: {todo} {row.needed_variables[0]}" in found.message
 
 
 def test_a_model_of_a_configured_server_that_does_not_serve_it(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
     "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
     "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
+    "github": "GitHub Models was closed on 30 July 2026",
 }
 UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
 """What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
@@ -57,7 +58,10 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     list_models: bool = True
     tool_format: str = ""
     catalogue: str = ""
+    only_if_named: bool = False
     docs: str = ""
+    source: tuple[str, ...]
+    checked: str
 
     @property
     def needed_variables(self) -> tuple[str, ...]:
@@ -178,7 +182,7 @@ class ProviderBuilder:
         for name, row in known_servers().items():
             address = any(self._environ.get(variable) for variable in row.base_url_env)
             key, variable = self._key_from_environment(row)
-            if name in self._seen_names or not (address if row.local else key):
+            if name in self._seen_names or row.only_if_named or not (address if row.local else key):
                 continue
             if row.local or row.base_url or address:
                 self.ensure_provider(name, self._collector.at(name))
@@ -445,11 +449,11 @@ def _find_known_server(name: str, table: ProviderTable, place: ProblemCollector)
     if kind in known_servers():
         return known_servers()[kind]
     if table.protocols is not None and table.base_url is not None:
-        return KnownServer(title=name, protocols=())
+        return KnownServer(title=name, protocols=(), source=(), checked="")
     missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
     hint = suggest_name(name, known_servers())
     if hint.startswith("choose"):
-        hint = f"add it, or set `kind` to one of the known servers: {', '.join(known_servers())}"
+        hint = f"add it, or set `kind` to one of the well-known servers: {hint}"
     place.add(f"`{name}` is not a well-known server, and {missing} is missing", hint)
     return None
 

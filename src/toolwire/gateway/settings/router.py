@@ -207,6 +207,8 @@ class Router:
         variables = " and ".join(row.needed_variables)
         if direct:
             todo = f"ask for `{direct}`, or add a route under [models]"
+        elif row.only_if_named:
+            todo = f"add [providers.{server}] and set {variables}, or add a route under [models]"
         elif family:
             todo = f"set {variables} and start again, or add a route under [models]"
         else:

@@ -36,24 +36,18 @@ SERVERS = {
     "bedrock_converse": "bedrock",
     "vertex_ai": "vertex",
     "vertex_ai_beta": "vertex",
+    "fireworks_ai": "fireworks",
+    "featherless_ai": "featherless",
+    "friendliai": "friendli",
+    "nvidia_nim": "nvidia",
+    "qwencloud": "dashscope",
+    "together_ai": "together",
+    "vercel_ai_gateway": "vercel",
+    "xiaomi_mimo": "xiaomi",
     **{name: name for name in known_servers()},
     **{name: name for name in UNSUPPORTED_SERVERS},
 }
 """LiteLLM's names of providers, and ours."""
-COMPATIBLE = {
-    "cerebras": ("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "dashscope": ("https://dashscope.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "deepinfra": ("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
-    "fireworks_ai": ("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-    "moonshot": ("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-    "nebius": ("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
-    "novita": ("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
-    "nvidia_nim": ("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
-    "perplexity": ("https://api.perplexity.ai", "PERPLEXITYAI_API_KEY"),
-    "sambanova": ("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
-    "together_ai": ("https://api.together.ai/v1", "TOGETHERAI_API_KEY"),
-}
-"""Providers with the Chat Completions protocol that have no entry of their own here: address, variable for the key."""
 GENERIC = ("openai", "openai_like", "custom_openai", "litellm_proxy", "azure_ai")
 """Names for any server with the Chat Completions protocol, if there is an `api_base`."""
 
@@ -228,8 +222,8 @@ def _read_target(params: InputTable, credentials: dict[str, InputTable], draft: 
     if table is None:
         return None
     kind = table.get("kind")
-    name = str(kind) if kind else prefix if prefix in COMPATIBLE else name_from_url(str(table["base_url"]))
-    table.update(_read_key(sources, name, str(kind or ""), draft, prefix))
+    name = str(kind) if kind else name_from_url(str(table["base_url"]))
+    table.update(_read_key(sources, name, str(kind or ""), draft))
     headers = _read_headers(params)
     if headers:
         table["headers"] = headers
@@ -237,7 +231,7 @@ def _read_target(params: InputTable, credentials: dict[str, InputTable], draft: 
 
 
 def _is_known_prefix(prefix: str) -> bool:
-    return prefix in SERVERS or prefix in COMPATIBLE or prefix in GENERIC
+    return prefix in SERVERS or prefix in GENERIC
 
 
 def _guess_server(model: str) -> str:
@@ -268,23 +262,19 @@ def _provider_table(prefix: str, server: str, url: str, params: InputTable) -> d
     known = find_server_by_url(url) if url else ""
     if server in known_servers() and (not url or known == server or prefix not in GENERIC):
         return {"kind": server} if not url or known == server else {"kind": server, "base_url": url}
-    if prefix in COMPATIBLE:
-        return {"protocols": ["openai-chat"], "base_url": url or COMPATIBLE[prefix][0]}
     if not url:
         params.note("model", "the address of the server (`api_base`) is missing; the model was left out")
         return None
     return {"kind": known} if known else {"protocols": ["openai-chat"], "base_url": url}
 
 
-def _read_key(sources: list[InputTable], name: str, kind: str, draft: Draft, prefix: str) -> dict[str, Toml]:
+def _read_key(sources: list[InputTable], name: str, kind: str, draft: Draft) -> dict[str, Toml]:
     """`api_key_env` for the key of a provider."""
     server = known_servers().get(kind)
     for source in sources:
         key = source.text("api_key")
         if key:
             return draft.write_key(key, _variable_name(key), server, name, source)
-    if prefix in COMPATIBLE:
-        return {"api_key_env": COMPATIBLE[prefix][1]}
     return {"api_key_env": "AZURE_API_KEY"} if kind == "azure" else {}
 
 
