@@ -16,14 +16,12 @@ from jsonschema import Draft202012Validator
 from msgspec import Raw
 
 from schemas import META_SCHEMA, subset_faults, with_plain_types
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema import combine
 from toolwire.schema.combine import COPY_BUDGET
 from toolwire.schema.descriptions import add_descriptions, describe_name, missing_descriptions
-from toolwire.schema.keywords import (
-    ANNOTATION_KEYWORDS,
-    ConvertedSchema,
-)
+from toolwire.schema.keywords import ANNOTATION_KEYWORDS
 from toolwire.schema.object_root import convert_to_object_root
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
 from toolwire.schema.repair import convert_arguments, restore_arguments

@@ -11,9 +11,9 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from schemas import META_SCHEMA, subset_faults, with_plain_types
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.json_values import encode
 from toolwire.schema.descriptions import add_descriptions, missing_descriptions
-from toolwire.schema.keywords import ConvertedSchema
 from toolwire.schema.object_root import convert_to_object_root
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
 from toolwire.schema.standard import convert_to_standard

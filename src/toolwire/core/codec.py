@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.events import Delta, Event
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Tool, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.request_members import RequestMembers
-from toolwire.schema.keywords import ConvertedSchema
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from typing import Any
 from toolwire.core import ir
 from toolwire.core.codec import Codec
 from toolwire.core.json_values import Json, Malformed, decode, encode_text, expect_object
-from toolwire.schema.repair import fits_openai
 
 _UNITS_PER_TOKEN = 14
 """Sums are in fourteenths of a token: whole numbers, so that the order of adding does not change them."""
@@ -268,12 +267,6 @@ OPENAI_MAX_TOOLS = 128
 def openai_max_tools(model: str) -> int | None:
     """The number of tools that OpenAI accepts, for its own models: other servers of its protocols may accept more."""
     return OPENAI_MAX_TOOLS if is_openai_model(model) else None
-
-
-def openai_refuses_tool(tool: ir.Tool, model: str) -> bool:
-    """OpenAI refuses the whole request if the schema of one function is not as it wants it."""
-    is_judged = tool.kind == "function" and tool.parameters is not None and is_openai_model(model)
-    return is_judged and not fits_openai(tool.parameters, bool(tool.strict))
 
 
 def is_openai_model(model: str) -> bool:

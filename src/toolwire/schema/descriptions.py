@@ -9,16 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.json_values import Json, Object, Path, json_pointer
 from toolwire.schema.combine import ReferenceLookup
-from toolwire.schema.keywords import (
-    ChangeLog,
-    ConvertedSchema,
-    all_schemas_pass,
-    convert_schemas,
-    refuse_deep_nesting,
-    walk_schemas,
-)
+from toolwire.schema.keywords import ChangeLog, all_schemas_pass, convert_schemas, refuse_deep_nesting, walk_schemas
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=[0-9])")
 _WORD = re.compile(r"[^\W_]+")

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema, iteration over inner schemas, and the report of a conversion.
+"""The keywords of JSON Schema, and iteration over inner schemas.
 
 A property called `type` or `$ref` is a name and not a keyword. So every function goes from schema to schema along the
 tables here, and never through the JSON as such.
@@ -7,13 +7,12 @@ tables here, and never through the JSON as such.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.core.converted_schema import SchemaChange
 from toolwire.core.json_values import (
     MAX_DEPTH,
     Json,
@@ -22,7 +21,6 @@ from toolwire.core.json_values import (
     Path,
     encode_text,
     is_too_deep,
-    json_pointer,
     path_keys,
     to_float,
 )
@@ -72,40 +70,6 @@ KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "number": frozenset("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()),
 }
 """Keywords that concern one type only. They tell the type of a schema without `type`."""
-
-
-class SchemaChange(Struct, frozen=True):
-    """One change of a conversion, or one finding of a check, with its place in the original schema."""
-
-    path: Path
-    what: str
-
-    @property
-    def pointer(self) -> str:
-        return json_pointer(self.path)
-
-    def path_from(self, root: Path) -> Path:
-        """The place in the body that contains the schema at `root`."""
-        return reduce(lambda parent, key: (parent, key), path_keys(self.path), root)
-
-
-class ConvertedSchema(Struct, frozen=True):
-    """A schema in another dialect. If there is nothing to convert, it is the same object. Exact equivalents (`STRING`
-    for `string`) are not reported as changes. `restore_arguments` uses `renames` and `wrapper_property`."""
-
-    schema: Json
-    changes: tuple[SchemaChange, ...] = ()
-    renames: Mapping[str, str] = EMPTY_MAPPING
-    """The original name of each renamed property, by its new name."""
-    wrapper_property: str = ""
-    """The property that contains the whole value, if the root of the schema was not an object."""
-    optional_in: Json = None
-    """The schema in which some properties are still optional, if they became required ones that may be null."""
-
-    @property
-    def changes_arguments(self) -> bool:
-        """Must arguments for this schema be restored?"""
-        return bool(self.renames or self.wrapper_property) or self.optional_in is not None
 
 
 class ChangeLog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from toolwire.core.converted_schema import ConvertedSchema, SchemaChange
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
 from toolwire.schema.combine import (
@@ -27,8 +28,6 @@ from toolwire.schema.keywords import (
     NESTING_KEYWORDS,
     UNION_KEYWORDS,
     ChangeLog,
-    ConvertedSchema,
-    SchemaChange,
     guess_type,
     list_or_empty,
     refuse_deep_nesting,

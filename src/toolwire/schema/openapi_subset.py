@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from toolwire.core.converted_schema import ConvertedSchema, SchemaChange
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import (
     UNSATISFIABLE_TYPE,
@@ -26,8 +27,6 @@ from toolwire.schema.keywords import (
     TYPE_NAMES,
     UNION_KEYWORDS,
     ChangeLog,
-    ConvertedSchema,
-    SchemaChange,
     all_schemas_pass,
     allowed_value_sentences,
     append_sentences,

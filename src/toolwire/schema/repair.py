@@ -15,14 +15,15 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias, Union, cast
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct, field
 from msgspec.structs import replace
 
+from toolwire.core.converted_schema import ConvertedSchema, SchemaChange
+from toolwire.core.ir import Tool
 from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep, path_keys
+from toolwire.core.tokens import is_openai_model
 from toolwire.schema.combine import ReferenceLookup, reference_to, string_items, type_names
 from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
     TYPE_CHECKS,
     ChangeLog,
-    ConvertedSchema,
-    SchemaChange,
     append_sentences,
     convert_schemas,
     keyword_sentence,
@@ -259,6 +260,12 @@ def convert_to_openai_parameters(schema: Json, model: str = "") -> ConvertedSche
         root = _complete_root(root, notes)
     out = _complete_nodes(root, notes)
     return ConvertedSchema(out, (*valid.changes, *notes.changes()), wrapper_property=wrapped)
+
+
+def openai_refuses_tool(tool: Tool, model: str) -> bool:
+    """OpenAI refuses the whole request if the schema of one function is not as it wants it."""
+    is_judged = tool.kind == "function" and tool.parameters is not None and is_openai_model(model)
+    return is_judged and not fits_openai(tool.parameters, bool(tool.strict))
 
 
 def fits_openai(schema: Json, is_strict: bool = False) -> bool:

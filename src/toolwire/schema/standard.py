@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import string_items
 from toolwire.schema.keywords import (
     COUNT_KEYWORDS,
     TYPE_NAMES,
     ChangeLog,
-    ConvertedSchema,
     all_schemas_pass,
     convert_inner_schemas,
     is_number,

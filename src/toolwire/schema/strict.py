@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from toolwire.core.converted_schema import ConvertedSchema, SchemaChange
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import ReferenceLookup, find_references, intersect_schemas, string_items, type_names
 from toolwire.schema.keywords import (
@@ -17,8 +18,6 @@ from toolwire.schema.keywords import (
     KEYWORDS_BY_TYPE,
     REFERENCE_KEYWORDS,
     ChangeLog,
-    ConvertedSchema,
-    SchemaChange,
     all_schemas_pass,
     append_sentences,
     convert_inner_schemas,

@@ -18,6 +18,7 @@ from toolwire.core import events as ev
 from toolwire.core import ids
 from toolwire.core.argument_guard import RAW_ARGUMENTS_KEY, ArgumentGuard
 from toolwire.core.codec import Codec
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.envelopes import EnvelopeEntry, EnvelopeKeys, write_envelope
 from toolwire.core.errors import bad_call_failure
 from toolwire.core.ir import (
@@ -39,7 +40,6 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import is_json_text, is_object_text
 from toolwire.core.losses import Ledger
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
-from toolwire.schema.keywords import ConvertedSchema
 from toolwire.schema.repair import restore_arguments
 from toolwire.translation.request_steps.tools import FREEFORM, ToolNameMap, convert_argument_text, unwrap_freeform_input
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from toolwire.core.converted_schema import SchemaChange
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import (
     AnyTool,
@@ -52,7 +53,6 @@ from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.models import Family, is_claude, read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
-from toolwire.schema.keywords import SchemaChange
 from toolwire.schema.repair import convert_to_anthropic_input, fits_anthropic, repair_schema
 from toolwire.schema.strict import STRICT_WITH_OPTIONAL, convert_to_strict, count_optional_and_unions, strict_problems
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from toolwire.core.codec import Members, list_items
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
 from toolwire.core.json_values import (
     Json,
@@ -32,7 +33,6 @@ from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_ow
 from toolwire.schema.keywords import (
     NESTING_KEYWORDS,
     REFERENCE_KEYWORDS,
-    ConvertedSchema,
     all_schemas_pass,
     convert_schemas,
     object_or_empty,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.core.tokens import is_openai_model, openai_max_tools, openai_refuses_tool
+from toolwire.core.converted_schema import ConvertedSchema
+from toolwire.core.tokens import is_openai_model, openai_max_tools
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.members import REQUEST_MEMBERS
@@ -16,8 +17,7 @@ from toolwire.protocols.openai_responses.response import peek_response, read_res
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
 from toolwire.protocols.openai_responses.tools import count_tools
-from toolwire.schema.keywords import ConvertedSchema
-from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict
+from toolwire.schema.repair import convert_to_openai_parameters, convert_to_openai_strict, openai_refuses_tool
 
 CODEC = Codec(
     name=NAME,

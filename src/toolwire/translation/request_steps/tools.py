@@ -17,6 +17,7 @@ from msgspec import Struct
 from toolwire.call_repair.names import NameIndex
 from toolwire.core import ids
 from toolwire.core.codec import Codec, Constraints
+from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     AnyTool,
@@ -42,7 +43,6 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.known_tools import work_out
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
-from toolwire.schema.keywords import ConvertedSchema
 from toolwire.schema.repair import convert_arguments
 from toolwire.translation.options import mark_added
 from toolwire.translation.request_steps.turn_content import RequestFeatures
