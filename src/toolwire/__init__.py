@@ -11,6 +11,7 @@ from toolwire.core.losses import Loss
 from toolwire.core.version import VERSION
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.translate import (
     Refused,
     Stream,
@@ -33,6 +34,7 @@ __all__ = [
     "Options",
     "Refused",
     "Stream",
+    "StreamTranslation",
     "Tool",
     "ToolCall",
     "ToolOutput",

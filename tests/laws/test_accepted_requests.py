@@ -13,6 +13,7 @@ from toolwire.translation import accepted_requests
 from toolwire.translation.accepted_requests import is_accepted
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 MODELS = {
     "openai-chat": "gpt-5.1",
@@ -170,7 +171,7 @@ def test_arguments_come_back_with_the_names_that_the_client_declared(is_stream: 
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
         {"type": "message_stop"},
     ]
-    stream = exchange.start_stream()
+    stream = StreamTranslation(exchange)
     data = b"".join(b"event: %b\ndata: %b\n\n" % (one["type"].encode(), json.dumps(one).encode()) for one in events)
     out = (stream.feed(data) + stream.close()).decode()
     frames = [json.loads(line[6:]) for line in out.splitlines() if line.startswith("data: ")]

@@ -15,6 +15,7 @@ from toolwire import Exchange, Options, Stream, parse_tool_calls, translate
 from toolwire.core.json_values import is_object_text
 from toolwire.core.sse import SseSplitter
 from toolwire.protocols import find_codec
+from toolwire.translation.streaming import StreamTranslation
 
 RESCUE = {"tool_format": "auto", "repair_calls": True}
 
@@ -47,11 +48,11 @@ def test_recorded_answers_that_are_right_stay_so(recorded: Any) -> None:
         pytest.skip("no answer")
     exchange.remember_request(recorded.request)
     if recorded.bytes is not None:
-        stream = exchange.start_stream()
+        stream = StreamTranslation(exchange)
         written = stream.feed(recorded.bytes) + stream.close()
         losses = stream.losses
         if recorded.name not in REPAIRED:
-            untouched = Exchange(codec, codec).start_stream()
+            untouched = StreamTranslation(Exchange(codec, codec))
             assert read_frames(written) == read_frames(untouched.feed(recorded.bytes) + untouched.close())
             assert not losses
     else:

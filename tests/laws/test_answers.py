@@ -124,7 +124,7 @@ def others(protocol: str) -> list[bytes]:
 
 
 def stream(client: str, provider: str, data: bytes) -> tuple[StreamTranslation, bytes]:
-    translation = Exchange(find_codec(client), find_codec(provider)).start_stream()
+    translation = StreamTranslation(Exchange(find_codec(client), find_codec(provider)))
     return translation, translation.feed(data) + translation.close()
 
 
@@ -280,7 +280,7 @@ def check_frames(client: str, response: Response) -> None:
 @given(kind=hostile)
 def test_the_name_of_an_unknown_event_cannot_end_its_line(client: str, kind: str) -> None:
     frame = json.dumps({"type": f"x{kind}", "error": None}).encode()
-    translation = Exchange(find_codec(client), find_codec("anthropic")).start_stream()
+    translation = StreamTranslation(Exchange(find_codec(client), find_codec("anthropic")))
     parse_frames(translation.feed(b"data: %b\n\n" % frame))
 
 
@@ -327,7 +327,7 @@ def test_a_character_cut_between_two_deltas_is_joined(client: str, provider: str
     deltas = ['{"a":"A', FIRST, f"{SECOND}B{FIRST}", f'{SECOND}C"}}']
     data = cut_stream(provider, kind, deltas)
     for size in (len(data), 1, 7, 64):
-        translation = Exchange(find_codec(client), find_codec(provider)).start_stream()
+        translation = StreamTranslation(Exchange(find_codec(client), find_codec(provider)))
         out = b"".join([translation.feed(data[at : at + size]) for at in range(0, len(data), size)])
         assert read_back(client, out + translation.close()) == '{"a":"A🙂B🙂C"}'
         assert "text-repaired" not in translation.ledger.codes

@@ -27,6 +27,7 @@ from toolwire.protocols import find_codec
 from toolwire.protocols.openai_responses.names import REDUNDANT_EVENTS
 from toolwire.protocols.unified.names import read_call_id
 from toolwire.translation.exchange import Exchange
+from toolwire.translation.streaming import StreamTranslation
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 
@@ -477,7 +478,7 @@ def read_frames(data: bytes) -> Frames:
 
 
 def play_stream(frames: Frames, source: str, target: str) -> Outcome:
-    stream = Exchange(find_codec(target), find_codec(source)).start_stream()
+    stream = StreamTranslation(Exchange(find_codec(target), find_codec(source)))
     out = b""
     for event, data in frames:
         name = b"" if event is None else b"event: %b\n" % event.encode()

@@ -13,6 +13,7 @@ from toolwire.core.ir import Call, Part, Result, Text, plain_text
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 MODELS = {
     "openai-chat": "gpt-4.1",
@@ -87,7 +88,7 @@ def test_odd_content_of_an_answer_reaches_every_client(name: str, target: str, i
     if is_stream:
         chunk = head | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": content}}]}
         last = head | {"choices": [ended | {"delta": {}}]}
-        stream = exchange.start_stream()
+        stream = StreamTranslation(exchange)
         data = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in (chunk, last)) + b"data: [DONE]\n\n"
         out, reader, fold = stream.feed(data) + stream.close(), codec.make_stream_reader(), Fold()
         for event in (*reader.feed(out), *reader.close()):

@@ -14,6 +14,7 @@ from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 
@@ -186,7 +187,7 @@ def test_an_odd_stream_is_read_as_it_is_meant_however_it_is_cut(name: str, size:
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_stream_reaches_every_client_and_is_reported(name: str, target: str) -> None:
     protocol, data, meaning = ODD[name]
-    stream = Exchange(find_codec(target), find_codec(protocol), Options()).start_stream()
+    stream = StreamTranslation(Exchange(find_codec(target), find_codec(protocol), Options()))
     out = stream.feed(data) + stream.close()
     assert "shape-repaired" in [loss.code for loss in stream.losses]
     expected = [(name, arguments or "{}") for name, arguments in meaning]
@@ -235,7 +236,7 @@ def test_the_explanation_of_a_refusal_reaches_clients_of_openai(target: str, tex
     )
     word = {**WORD, "delta": {"type": "text_delta", "text": text}}
     data = _named(START, *((BLOCK, word, STOP) if text else ()), {**END[0], "delta": ended}, END[1])
-    stream = Exchange(*codecs, Options()).start_stream()
+    stream = StreamTranslation(Exchange(*codecs, Options()))
     out = stream.feed(data) + stream.close()
     expected = [("", text)] * bool(text) + [("refusal", "cyber: This may help attackers.")]
     fold = Fold()
@@ -266,7 +267,7 @@ def test_citations_that_come_with_the_signature_of_a_text_are_kept(target: str, 
     data = b"".join(
         b"data: %b\n\n" % json.dumps({"candidates": [one], "responseId": "r"}).encode() for one in candidates
     )
-    stream = Exchange(find_codec(target), find_codec("gemini"), Options()).start_stream()
+    stream = StreamTranslation(Exchange(find_codec(target), find_codec("gemini"), Options()))
     out = stream.feed(data) + stream.close()
     fold = Fold()
     for event in _events(target, out):

@@ -20,6 +20,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation import signature_memory
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 from toolwire_conformance.peers import find_violations
 
 CHAT = find_codec("openai-chat")
@@ -236,7 +237,7 @@ def test_a_stream_keeps_the_same_bytes_as_the_whole(provider: str, size: int) ->
     data = wire_stream(provider, ANSWERS[provider])
     joined = exchange(provider)
     joined.translate_request(FIRST)
-    stream = joined.start_stream()
+    stream = StreamTranslation(joined)
     for at in range(0, len(data), size):
         stream.feed(data[at : at + size])
     stream.close()
@@ -252,7 +253,7 @@ def test_a_stream_that_breaks_off_keeps_nothing() -> None:
     data = wire_stream("anthropic", ANSWERS["anthropic"])
     joined = exchange("anthropic")
     joined.translate_request(FIRST)
-    stream = joined.start_stream()
+    stream = StreamTranslation(joined)
     stream.feed(data[: data.index(b"message_delta") - 10])
     stream.close()
     assert stream.failure is not None
@@ -357,7 +358,7 @@ SEALED_BEHIND = [
 def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], details: list[Any]) -> None:
     joined = exchange("details")
     joined.translate_request(FIRST)
-    stream = joined.start_stream()
+    stream = StreamTranslation(joined)
     head = {"id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     for delta in deltas:
         chunk = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -813,7 +814,7 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
     said = translate_answer(provider, wire)
     streamed = exchange(provider)
     streamed.translate_request(FIRST)
-    stream = streamed.start_stream()
+    stream = StreamTranslation(streamed)
     stream.feed(wire_stream(provider, wire))
     stream.close()
     assert stream.memory_records == said.memory_records

@@ -287,7 +287,7 @@ DAMAGES: dict[str, Callable[[str, Frames, random.Random], bytes]] = {
 
 def start_stream(provider: str, client: str, passes: bool) -> PassthroughStream | StreamTranslation:
     codec = CODECS[provider]
-    return PassthroughStream(codec) if passes else Exchange(CODECS[client], codec, Options()).start_stream()
+    return PassthroughStream(codec) if passes else StreamTranslation(Exchange(CODECS[client], codec, Options()))
 
 
 def play(provider: str, client: str, passes: bool, data: bytes, size: int, breaks: bool = False) -> bytes:

@@ -53,6 +53,7 @@ from toolwire.core.json_values import decode_object_or_none
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 FOLDERS = {
     "openai_chat": "openai-chat",
@@ -292,7 +293,7 @@ def test_repeated_deltas_come_out_as_if_they_were_events(source: str, target: st
         for repeats in (True, False):
             reader = Scripted(events, repeats)
             provider = replace(find_codec(source), make_stream_reader=lambda reader=reader: reader)
-            stream = Exchange(find_codec(target), provider, Options(has_memory=True)).start_stream()
+            stream = StreamTranslation(Exchange(find_codec(target), provider, Options(has_memory=True)))
             out = b"".join(stream.feed(b"") for _ in events) + stream.close()
             repeat_count += reader.repeat_count
             reported = (

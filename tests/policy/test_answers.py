@@ -17,6 +17,7 @@ from toolwire.policy.rules import Reshape, Rule
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 SCHEMA = {
     "type": "object",
@@ -160,7 +161,7 @@ def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, 
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
-    stream = start_exchange(client, provider).start_stream()
+    stream = StreamTranslation(start_exchange(client, provider))
     data = b"".join(stream.feed(piece) for piece in frames(provider, *MADE)) + stream.close()
     assert calls_of(read_stream(client, data)) == MEANT
     assert stream.failure is None
@@ -180,7 +181,7 @@ def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: 
 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(client: str, provider: str) -> None:
-    stream = start_exchange(client, provider).start_stream()
+    stream = StreamTranslation(start_exchange(client, provider))
     data = b"".join(map(stream.feed, frames(provider, Call("c1", "patch", "{}")))) + stream.close()
     assert stream.needs_next_round
     assert stream.rounds is not None
@@ -190,7 +191,7 @@ def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(clien
 
 def test_only_calls_that_are_reshaped_are_held() -> None:
     """A call that is only renamed flows on piece by piece."""
-    stream = start_exchange("openai-chat", "anthropic").start_stream()
+    stream = StreamTranslation(start_exchange("openai-chat", "anthropic"))
     out = [stream.feed(piece) for piece in frames("anthropic", *MADE)]
     flowing = [
         json.loads(line[6:]) for data in out for line in data.decode().splitlines() if line.startswith("data: {")
@@ -216,7 +217,7 @@ def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: st
     assert translation.failure.kind == "unprocessable"  # the provider has not failed
     failure = find_codec(client).read_error(translation.json(), translation.status, {})
     assert "the model's call of `shell` was refused" in failure.message
-    stream = start_exchange(client, provider, REFUSING).start_stream()
+    stream = StreamTranslation(start_exchange(client, provider, REFUSING))
     data = b"".join(map(stream.feed, frames(provider, BAD))) + stream.close()
     assert stream.failure is not None
     assert read_stream(client, data).failure is not None
@@ -230,7 +231,7 @@ def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -
     whole = find_codec(client).read_response(
         expect_object(exchange.translate_response(answer_with_calls("openai-chat", call)).json(), None)
     )
-    stream = exchange.start_stream()
+    stream = StreamTranslation(exchange)
     data = b"".join(map(stream.feed, frames("openai-chat", call))) + stream.close()
     for response in (whole, read_stream(client, data)):
         [part] = [part for choice in response.choices for part in choice.parts if isinstance(part, Call)]

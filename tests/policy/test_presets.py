@@ -20,6 +20,7 @@ from toolwire.policy.rules import Rule
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 SPEAKS = {"codex": "openai-responses", "claude": "anthropic", "gemini": "gemini"}
 """What the agents speak. The model is asked in another protocol, so that all of it is written anew."""
@@ -85,7 +86,7 @@ def round_trip(preset: str, client: str, tool: Tool, name: str, arguments: Any) 
     this.translate_request(wire(client, Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),))))
     text = json.dumps(arguments)
     call = read_call(this.translate_response(whole_answer(name, text)).json(), client)
-    stream = this.start_stream()
+    stream = StreamTranslation(this)
     same = read_streamed_call(b"".join(map(stream.feed, chunks(name, text))) + stream.close(), client)
     assert stream.failure is None
     assert (call.name, call.namespace) == (same.name, same.namespace) == (tool.name, tool.namespace)

@@ -26,6 +26,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import SseSplitter
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
+from toolwire.translation.streaming import StreamTranslation
 
 CARRIERS = ("openai-chat", "openai-responses", "gemini")
 OTHERS = ("anthropic", "unified")
@@ -118,7 +119,7 @@ def write_stream(protocol: str, bodies: list[Body]) -> bytes:
 
 
 def play(client: str, provider: str, data: bytes, size: int = 0) -> tuple[bytes, tuple[Loss, ...]]:
-    stream = Exchange(find_codec(client), find_codec(provider)).start_stream()
+    stream = StreamTranslation(Exchange(find_codec(client), find_codec(provider)))
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
     out = b"".join([stream.feed(piece) for piece in pieces]) + stream.close()
     assert stream.failure is None

@@ -42,9 +42,8 @@ from toolwire.translation.request_steps.prompted_tools import (
     prepare_tools_for_prompt,
     write_tools_into_prompt,
 )
-from toolwire.translation.request_steps.restore_turns import restore_turns
 from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, ToolNameMap, substitute_provider_tools
-from toolwire.translation.streaming import StreamTranslation
+from toolwire.translation.restore_turns import restore_turns
 from toolwire.translation.tool_rounds import Rounds, ServerCallInterceptor
 from toolwire.translation.tool_search import ToolSearch, plan_tool_search
 
@@ -425,13 +424,6 @@ class Exchange:
             value = bytes(body).decode("utf-8", "replace") if isinstance(body, (bytes, bytearray, memoryview)) else body
         failure = self.provider.read_error(value, status or self.options.status, headers)
         return self._write_failure(failure, Ledger(self.provider.name, self.client.name))
-
-    def start_stream(self) -> StreamTranslation:
-        ledger = Ledger(self.provider.name, self.client.name)
-        repairs = self.repairs_answers
-        is_rewritten = self.needs_answer_rewrite or (repairs and self.can_take_rounds)
-        steps = self.make_answer_steps("", ledger, repairs) if is_rewritten else None
-        return StreamTranslation(self, ledger, steps)
 
     def _fold_stream(self, data: bytes, repairs: list[Path]) -> Response:
         reader, checker = self.provider.make_stream_reader(), StreamChecker()

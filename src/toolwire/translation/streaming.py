@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,11 +16,9 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
 from toolwire.core.tokens import measure_text
 from toolwire.translation import signature_memory
-from toolwire.translation.answer_steps import EVENT_STEPS, AnswerSteps
+from toolwire.translation.answer_steps import EVENT_STEPS
+from toolwire.translation.exchange import Exchange
 from toolwire.translation.unchanged_start import UnchangedStart
-
-if TYPE_CHECKING:
-    from toolwire.translation.exchange import Exchange
 
 
 class Mode(Enum):
@@ -79,15 +76,17 @@ class StreamTranslation:
     becomes a failure in the client's own shape, and nothing follows it.
     """
 
-    def __init__(self, exchange: Exchange, ledger: Ledger, steps: AnswerSteps | None) -> None:
-        """`steps` is None if the provider's frames are written back, as long as nothing is repaired."""
+    def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self.ledger = ledger
+        self.ledger = ledger = Ledger(exchange.provider.name, exchange.client.name)
         self._reader: StreamReader = exchange.provider.make_stream_reader()
         self._writer: StreamWriter = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
         self._second_failure_event = exchange.provider.http.second_failure_event
         self._checker = ev.StreamChecker()
-        self._steps = steps
+        repairs = exchange.repairs_answers
+        is_rewritten = exchange.needs_answer_rewrite or (repairs and exchange.can_take_rounds)
+        self._steps = steps = exchange.make_answer_steps("", ledger, repairs) if is_rewritten else None
+        """None if the provider's frames are written back, as long as nothing is repaired."""
         self._repair = exchange.start_repair(ledger)
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""

@@ -76,7 +76,7 @@ class Stream:
         exchange = Exchange(find_codec(target), find_codec(source), build_options(options))
         if request is not None:
             exchange.remember_request(request)
-        self._stream: StreamTranslation = exchange.start_stream()
+        self._stream = StreamTranslation(exchange)
 
     def feed(self, data: bytes) -> bytes:
         return self._stream.feed(data)

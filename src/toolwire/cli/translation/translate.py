@@ -25,6 +25,7 @@ from toolwire.tool_formats.families import AUTO, FORMAT_NAMES
 from toolwire.tool_formats.prompt_table import PROMPTS
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 EXIT_FAILED, EXIT_LOST = 1, 3
 
@@ -107,7 +108,7 @@ def _print_translation(args: argparse.Namespace, translation: Translation) -> in
 
 
 def _translate_stream(args: argparse.Namespace, exchange: Exchange) -> int:
-    stream = exchange.start_stream()
+    stream = StreamTranslation(exchange)
     out = sys.stdout.buffer
     for data in terminal.read_chunks(args.file):
         out.write(stream.feed(data))

@@ -374,7 +374,7 @@ async def _start_stream(
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
     is_stream = _has_stream_type(response)
-    translated = None if is_stream and prepared.is_passthrough else prepared.exchange.start_stream()
+    translated = None if is_stream and prepared.is_passthrough else StreamTranslation(prepared.exchange)
     stream: AnswerStream = translated or PassthroughStream(prepared.upstream.codec)
     stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)
     started = StartedStream(prepared, response, stream, headers)

@@ -15,6 +15,7 @@ from toolwire.gateway.surfaces.console.rows import loss_row
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 KINDS: tuple[MessageKind, ...] = get_args(MessageKind)
 
@@ -108,7 +109,7 @@ def translate_text(data: bytes, kind: MessageKind, source: Codec, target: Codec,
             translation = Exchange(source, target, options).translate_request(data)
             text, losses = format_json(translation.body), translation.losses
         elif kind == "stream":
-            stream = Exchange(target, source, options).start_stream()
+            stream = StreamTranslation(Exchange(target, source, options))
             text = (stream.feed(data) + stream.close()).decode("utf-8", "replace")
             losses = stream.losses
         else:
