@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget, default_budget, weigh_body
 from toolwire.gateway.settings.config import ServerSettings
-
-if TYPE_CHECKING:
-    from toolwire.gateway.http.client_request import ClientRequest
 
 RETRY_AFTER = 2.0
 """Seconds after which a refused client may ask again."""
@@ -72,13 +69,13 @@ class Admission:
         message = f"the key `{key_name}` has {limit:,} requests in flight, which is its limit; wait for some of them"
         return Failure("rate", message, 429, retry_after=RETRY_AFTER)
 
-    async def wait_for_place(self, request: ClientRequest) -> Failure | None:
-        """Wait in the queue, for a limited time."""
+    async def wait_for_place(self, cancel_when_left: Callable[[bool], None]) -> Failure | None:
+        """Wait in the queue, for a limited time. If the client leaves meanwhile, the task is cancelled."""
         if self.is_full:
             return self.describe_full_queue()
-        place = request.loop.create_future()
+        place = asyncio.get_running_loop().create_future()
         self._queue.append(place)
-        request.cancel_when_left(True)
+        cancel_when_left(True)
         try:
             await asyncio.wait((place,), timeout=QUEUE_SECONDS)
         except asyncio.CancelledError:
@@ -88,7 +85,7 @@ class Admission:
                 self._queue.remove(place)
             raise
         finally:
-            request.cancel_when_left(False)
+            cancel_when_left(False)
         if place.done():
             return None
         self._queue.remove(place)
@@ -162,7 +159,7 @@ class Ticket(Struct, eq=False):
         self._is_counted = self._has_place = True
         return True
 
-    async def enter(self, request: ClientRequest, body: bytes) -> Failure | None:
+    async def enter(self, body: bytes, cancel_when_left: Callable[[bool], None]) -> Failure | None:
         """Take a place, or wait for one. A failure if the request cannot be served now."""
         admission = self._admission
         if self._has_place:
@@ -179,7 +176,7 @@ class Ticket(Struct, eq=False):
         self._is_counted = True  # those in the queue count for their key, too
         if admission.in_flight < admission.settings.max_requests:
             admission.in_flight += 1
-        elif (full := await admission.wait_for_place(request)) is not None:
+        elif (full := await admission.wait_for_place(cancel_when_left)) is not None:
             return full
         self._has_place = True
         return None

@@ -11,22 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.http.admission import Ticket, memory_failure
+from toolwire.gateway.http.body_rate import BodyRate
 from toolwire.gateway.http.decompression import body_too_large, decompress_body
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER, SharedHeaders
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import HeadKey, Reply
 from toolwire.gateway.http.request_target import RequestTarget, read_path
-from toolwire.gateway.http.write_queue import Write
-
-if TYPE_CHECKING:
-    from toolwire.gateway.http.server import ClientConnection
+from toolwire.gateway.http.write_queue import Write, WriteQueue
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -86,7 +84,7 @@ class ClientRequest(ABC):
             data = await run_by_size(limit, partial(decompress_body, data, encoding, limit))
         if isinstance(data, Failure) or ticket is None:
             return data
-        return await ticket.enter(self, data) or data
+        return await ticket.enter(data, self.cancel_when_left) or data
 
     async def send_reply(
         self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
@@ -268,6 +266,26 @@ class RequestLine(Struct, frozen=True):
     is_http_1_0: bool
 
 
+class RequestConnection(Protocol):
+    """What a request, and the parser of its head, use of their connection."""
+
+    peer: str
+    loop: asyncio.AbstractEventLoop
+    clock: Callable[[], float]
+    transport: asyncio.Transport
+    write_queue: WriteQueue
+    write_blocked: asyncio.Future[None] | None
+    body_rate: BodyRate
+    last_activity: float
+    is_excess: bool
+    is_closing: bool
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def enqueue_request(self, request: HttpRequest) -> None: ...
+    def finish_request(self, request: HttpRequest) -> None: ...
+
+
 class HttpRequest(ClientRequest):
     """One request on a connection. Its response is sent at the end of an iteration of the event loop, together with
     others: a peer on the same machine that is woken for each one would take the processor in between."""
@@ -292,7 +310,7 @@ class HttpRequest(ClientRequest):
 
     def __init__(
         self,
-        connection: ClientConnection,
+        connection: RequestConnection,
         request_line: RequestLine,
         headers: dict[str, str],
         head_key: HeadKey,

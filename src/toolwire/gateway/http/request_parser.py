@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from toolwire.gateway.http.client_request import HttpRequest, RequestLine, join_headers
+from toolwire.gateway.http.client_request import HttpRequest, RequestConnection, RequestLine, join_headers
 from toolwire.gateway.http.messages import HeadKey
 from toolwire.gateway.http.request_target import read_target
-
-if TYPE_CHECKING:
-    from toolwire.gateway.http.server import ClientConnection
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
@@ -40,7 +35,7 @@ class RequestParser:
         "bytes_without_progress", "is_reading_head", "new_request", "pieces", "request",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: RequestConnection) -> None:
         self._connection = connection
         self._parser = HttpRequestParser(self)
         self.request: HttpRequest | None = None

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from toolwire.gateway.http.admission import RETRY_AFTER, Admission, memory_failure
+from toolwire.gateway.http.body_rate import BodyRate
 from toolwire.gateway.http.client_request import (
     STATUS_LINES,
     ClientDisconnected,
@@ -204,37 +205,12 @@ MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS = 8192, 4096
 hold is within `max_memory`."""
 MAX_EXCESS = 256
 """Connections beyond the limit that are still answered: health checks, and others with an error. More are closed."""
-MIN_BODY_RATE = 1024
-"""Bytes in a second, on average: a client that sends its body slower is given up after `REQUEST_SECONDS`."""
 REQUEST_SECONDS = 60.0
 """For a client to send the head of its request. Its body may take as long, and longer if it comes faster than that."""
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 """A client that vanished without closing its connection is noticed after two minutes."""
 LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
 """After the last response, input is read and dropped for so many seconds, or until such a silence."""
-
-
-class BodyRate:
-    """By how much the body of a request comes slower than it may, from one sweep of its connection to the next."""
-
-    def __init__(self, now: float) -> None:
-        self._swept_at = now
-        self.start_body()
-
-    def start_body(self) -> None:
-        self._size, self._slow_seconds = 0, 0.0
-
-    def start_sweep(self, now: float) -> float:
-        """The seconds since the last sweep."""
-        elapsed, self._swept_at = now - self._swept_at, now
-        return elapsed
-
-    def measure_slowness(self, elapsed: float, size: int) -> float:
-        """By how many seconds a body of which this has come is behind the lowest rate. Time in which the server did not
-        read does not count."""
-        grown, self._size = size - self._size, size
-        self._slow_seconds = max(0.0, self._slow_seconds + elapsed - grown / MIN_BODY_RATE)
-        return self._slow_seconds
 
 
 class ClientConnection(asyncio.Protocol):
