@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -32,6 +32,13 @@ class ReasoningText(Struct, frozen=True):
 
 Piece: TypeAlias = TextCall | ReasoningText | str
 """A call, thinking, or text for the user."""
+
+
+class PieceReader(Protocol):
+    """Reads a text in pieces, as `TextReader` does: for formats that contain such a text."""
+
+    def feed(self, text: str) -> list[Piece]: ...
+    def close(self, was_cut: bool) -> list[Piece]: ...
 
 
 class Frame(Struct, frozen=True):

@@ -7,18 +7,15 @@ schema allows. What stands before it is judged by `mentions`, as before every ot
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from toolwire.call_repair.calls import repair_call
 from toolwire.tool_formats.formats.bare_json import read_whole
-from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat, Waiting
+from toolwire.tool_formats.frame import Frame, PieceReader, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_calls import read_calls
 from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end, skip_blanks
 from toolwire.tool_formats.vocabulary import read_nothing
 from toolwire.tool_formats.whole_fence import read_fence
-
-if TYPE_CHECKING:
-    from toolwire.tool_formats.text_reader import TextReader
 
 _MAX_BEHIND: Final = 200
 """Characters behind a call that are held back: what ends a fence or an answer is shorter."""
@@ -36,7 +33,7 @@ def _read_bare(text: str, start: int, situation: Situation) -> Frame | Waiting |
     return _keep_one_call(verdict, situation) or _show_call(text, start, start, situation)
 
 
-def read_last_fence(text: str, start: int, situation: Situation, inner: TextReader) -> Frame | Waiting | None:
+def read_last_fence(text: str, start: int, situation: Situation, inner: PieceReader) -> Frame | Waiting | None:
     """The call in the fence that begins here and ends the answer. `inner` as for `read_fence`."""
     opening, closing = _match_opening(text, start), _find_closing(text, start)
     body = opening.end() if opening else start

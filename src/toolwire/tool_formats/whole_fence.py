@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from toolwire.tool_formats.frame import Frame, Situation, TextCall, Waiting
-
-if TYPE_CHECKING:
-    from toolwire.tool_formats.text_reader import TextReader
+from toolwire.tool_formats.frame import Frame, PieceReader, Situation, TextCall, Waiting
 
 _match_opening = re.compile(r"(```)[ \t]*(?:json|xml|tool_calls?|tool_use|function_calls?)[ \t]*\r?\n").match
 _match_part_of_opening = re.compile(r"(`{1,3})[ \t]*[\w.+-]*[ \t]*\r?\Z").match
@@ -23,7 +19,7 @@ def read_fence(
     text: str,
     start: int,
     situation: Situation,
-    inner: TextReader,
+    inner: PieceReader,
     match_opening: Callable[[str, int], re.Match[str] | None] = _match_opening,
 ) -> Frame | Waiting | None:
     """The calls in the fence that begins here. `inner` reads its content, and nothing but calls may be in it."""
