@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 import anyio
 import httpx2
@@ -29,7 +29,6 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import Struct
 from pydantic import ValidationError
 
 from toolwire.core.ir import Media, Part, Text, Tool
@@ -37,7 +36,15 @@ from toolwire.core.json_values import Json
 from toolwire.core.losses import ADDED_ORIGIN
 from toolwire.core.version import VERSION
 from toolwire.gateway.features.mcp import program_guard
-from toolwire.gateway.features.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
+from toolwire.gateway.features.mcp.offered_tools import (
+    ConnectionTiming,
+    OfferedTool,
+    ServerState,
+    StateCallback,
+    ToolOutcome,
+    exposed_tool_name,
+    failed_outcome,
+)
 from toolwire.gateway.features.mcp.settings import McpServer
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.redact import printable_text, redact
@@ -69,9 +76,6 @@ def _error_text(error: BaseException, last_output: str) -> str:
             return f"{text}; its last output: {last_output}" if last_output and is_end else text
 
 
-ServerState: TypeAlias = Literal["idle", "connecting", "up", "down", "closed"]
-StateCallback: TypeAlias = Callable[[str, ServerState, str], None]
-"""Called with a server's name, its state and its error, whenever these or its tools change."""
 MAX_LIST_PAGES = 100
 """Further pages of a list of tools are ignored, in case it never ends."""
 SESSION_END_TIMEOUT = 1.0
@@ -80,31 +84,6 @@ CLOSE_TIMEOUT = 10.0
 """Seconds for a server to close. The SDK needs less: it asks a program to end, terminates it, then kills it."""
 LOST_SESSION_TEXT = re.compile(r"(?i)session|^Server returned an error response$")
 """The error messages of the SDK and of servers for a lost session."""
-
-
-class ConnectionTiming(Struct, frozen=True, kw_only=True):
-    """All in seconds."""
-
-    first_retry_delay: float = 1.0
-    max_retry_delay: float = 60.0
-    """The delay doubles with every failure, up to this value."""
-    stable_after: float = 10.0
-    """A connection that lasted this long is made again at once when it is lost; a shorter one counts as a failure."""
-    keep_lost_tools: float = 300.0
-    """The tools of a lost server are offered for this time, because a changing list breaks prompt caches."""
-    relist_interval: float = 300.0
-    """Tools are listed again after this time, even without a notification."""
-    min_list_interval: float = 1.0
-    """The minimum time between two lists."""
-
-
-class OfferedTool(Struct, frozen=True):
-    """A tool of a server."""
-
-    name: str
-    """Its name at the server."""
-    tool: Tool
-    """The tool as the model sees it."""
 
 
 class ServerConnection:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,54 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from toolwire.core.ir import EMPTY_MAPPING, Call, Part, Result, Text, Tool
-from toolwire.core.json_values import Json
+from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Tool
+from toolwire.gateway.features.mcp.offered_tools import (
+    ConnectionTiming,
+    OfferedTool,
+    ServerState,
+    StateCallback,
+    ToolOutcome,
+    failed_outcome,
+)
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.settings.config import Config
 
 if TYPE_CHECKING:  # the SDK is an extra and slow to import, so it is loaded only if a server is configured
-    from toolwire.gateway.features.mcp import server_connection
-    from toolwire.gateway.features.mcp.server_connection import OfferedTool, ServerConnection
-
-
-MAX_NAME_LENGTH = 63
-"""OpenAI and Anthropic allow 64 characters; no provider allows fewer."""
-SEPARATOR = "__"
-_ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
-_HASH_LENGTH = 8
-_HASH_SUFFIX = re.compile(rf"_[0-9a-f]{{{_HASH_LENGTH}}}")
-
-
-def exposed_tool_name(server: str, tool: str) -> str:
-    """`server__tool`: depends on these two only, so that it never changes. A name that had to be changed or shortened
-    ends with a hash of the original, and so does a name that looks as if it did, so that it never equals the unchanged
-    name of another tool."""
-    name = f"{server}{SEPARATOR}{tool}"
-    plain = f"{server}{SEPARATOR}{_ILLEGAL_CHARACTER.sub('_', tool)}"
-    looks_hashed = _HASH_SUFFIX.match(tool[-_HASH_LENGTH - 1 :])
-    if plain == name and tool and len(plain) <= MAX_NAME_LENGTH and not looks_hashed:
-        return plain
-    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{plain[: MAX_NAME_LENGTH - _HASH_LENGTH - 1]}_{digest[:_HASH_LENGTH]}"
-
-
-class ToolOutcome(Struct, frozen=True):
-    """The content of a tool result."""
-
-    content: tuple[Part, ...]
-    error: bool | None = None
-    value: Json = None
-
-    def to_result(self, call: Call) -> Result:
-        return Result(
-            call.id, self.content, error=self.error, name=call.name, kind=call.kind, namespace=call.namespace,
-            value=self.value,
-        )  # fmt: skip
-
-
-def failed_outcome(reason: str) -> ToolOutcome:
-    """An error result, from which the model learns what happened."""
-    return ToolOutcome((Text(reason),), error=True)
+    from toolwire.gateway.features.mcp.server_connection import ServerConnection
 
 
 ServerTool: TypeAlias = "tuple[ServerConnection, OfferedTool]"
@@ -88,7 +52,7 @@ class ServerStatus(Struct, frozen=True):
     """A server for display."""
 
     settings: McpServer
-    state: server_connection.ServerState
+    state: ServerState
     last_error: str
     version: str
     tools: tuple[OfferedTool, ...]
@@ -112,8 +76,8 @@ class McpServers:
 
     def __init__(
         self,
-        on_state_changed: server_connection.StateCallback = lambda *_: None,
-        timing: server_connection.ConnectionTiming | None = None,
+        on_state_changed: StateCallback = lambda *_: None,
+        timing: ConnectionTiming | None = None,
     ) -> None:
         self._on_state_changed, self._timing = on_state_changed, timing
         self._connections: dict[str, ServerConnection] = {}

@@ -15,10 +15,17 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.http.redact import redact
 from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed
 from toolwire.gateway.settings.client_keys import NO_CLIENTS, ClientNames, check_globs, read_client_names
-from toolwire.gateway.settings.config import MAX_SECONDS, Positive, Secret, TranslateSettings
+from toolwire.gateway.settings.config import (
+    MAX_SECONDS,
+    Positive,
+    Power,
+    Secret,
+    Section,
+    SectionInput,
+    TranslateSettings,
+)
 from toolwire.gateway.settings.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
-from toolwire.gateway.settings.section import Section, SectionInput
-from toolwire.gateway.settings.trust import Power, hash_text
+from toolwire.gateway.settings.trust import hash_text
 from toolwire.protocols import CODECS
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
