@@ -16,10 +16,9 @@ import pytest
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, SECTIONS, find_config_file, load_config
 from toolwire.gateway.features.mcp.settings import McpSettings
-from toolwire.gateway.settings.config import Config, Secret, ServerSettings
+from toolwire.gateway.settings.config import Config, Secret, Section, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
-from toolwire.gateway.settings.section import Section
 from toolwire.protocols import CODECS, find_codec
 
 HASH = hashlib.sha256(b"tw-a-client-key-0123456789").hexdigest()

@@ -21,6 +21,8 @@ from toolwire.gateway.settings import client_keys, model_rules
 from toolwire.gateway.settings.address import PLAIN_HTTP, is_exposed, is_loopback
 from toolwire.gateway.settings.config import (
     Config,
+    Section,
+    SectionInput,
     ServerSettings,
     Timeouts,
     TranslateSettings,
@@ -41,7 +43,6 @@ from toolwire.gateway.settings.providers import (
     embedded_providers,
     list_provider_names,
 )
-from toolwire.gateway.settings.section import Section, SectionInput
 from toolwire.gateway.settings.store import check_secret, read_store
 from toolwire.gateway.settings.trust import hash_text, is_trusted
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings

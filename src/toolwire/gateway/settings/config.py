@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Meta, Struct
@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.settings.prices import Prices
-from toolwire.gateway.settings.problems import Problem
-from toolwire.gateway.settings.section import Section
+from toolwire.gateway.settings.problems import KeyPath, Problem, ProblemCollector, TomlTable
 from toolwire.gateway.settings.times import parse_time
 from toolwire.policy.rules import Rule
 
@@ -28,7 +27,7 @@ Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 NonNegative = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 TextMapping = Mapping[str, str]
-SectionType = TypeVar("SectionType", bound=Section)
+SectionType = TypeVar("SectionType", bound="Section")
 
 
 class Secret:
@@ -429,6 +428,68 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
+
+
+class Power(Struct, frozen=True):
+    """What a configuration does in the name of whoever uses it: it starts a command, or sends a key of the environment,
+    or of clients, to an address."""
+
+    identity: str
+    """A hash of everything that matters, with the secrets."""
+    table: str
+    """The table of the file that says so."""
+    text: str
+    """For people, without secrets of the environment."""
+    is_ready: bool = True
+    """Is everything there that it needs? A key can be set later."""
+
+
+class SectionInput(Struct, frozen=True):
+    """What a section is read from, and checked with."""
+
+    tables: TomlTable
+    """All tables of the file."""
+    environ: Mapping[str, str]
+    collector: ProblemCollector
+    folder: Path
+    """Paths in the file are relative to it."""
+    config: Config
+    """What is read already: the gateway's own settings, and for a check the sections of all features."""
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """The settings of a feature: a subclass, declared in the feature's folder and listed in `SECTIONS` in
+    `configuration/load.py`. `Config.section` finds it by its class. Every field has a default."""
+
+    renamed_keys: ClassVar[Mapping[KeyPath, str]] = {}
+    """Old keys of its tables, as in `load.RENAMED_KEYS`."""
+
+    @classmethod
+    def list_tables(cls) -> Mapping[str, type[Struct]]:
+        """Its tables, as the documentation writes them (`[costs]`, `[[limits]]`, `[mcp.NAME]`), and their keys."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, source: SectionInput) -> Self:
+        """Read it from a file. This is for a section with one table, whose keys are the section's own."""
+        (name,) = cls.table_names()
+        return cls(**source.collector.at(name).read_fields(source.tables.get(name, {}), cls) or {})
+
+    def check(self, source: SectionInput) -> None:
+        """Check it together with the rest of the configuration."""
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        """Values that must not appear in logs and reports."""
+        return ()
+
+    def list_powers(self) -> Iterable[Power]:
+        """The commands that it starts, and the keys that it sends to an address."""
+        return ()
+
+    @classmethod
+    def table_names(cls) -> tuple[str, ...]:
+        return tuple(header.strip("[]").partition(".")[0] for header in cls.list_tables())
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
-from toolwire.gateway.settings.config import Config, Provider
+from toolwire.gateway.settings.config import Config, Power, Provider
 from toolwire.gateway.settings.problems import TomlTable
 from toolwire.gateway.settings.store import state_folder
 
@@ -95,20 +94,6 @@ def _find_links(path: Path) -> set[Path]:
 
 
 # --- what a configuration does ----------------------------------------------------------------------------------------
-
-
-class Power(Struct, frozen=True):
-    """What a configuration does in the name of whoever uses it: it starts a command, or sends a key of the environment,
-    or of clients, to an address."""
-
-    identity: str
-    """A hash of everything that matters, with the secrets."""
-    table: str
-    """The table of the file that says so."""
-    text: str
-    """For people, without secrets of the environment."""
-    is_ready: bool = True
-    """Is everything there that it needs? A key can be set later."""
 
 
 def list_powers(config: Config) -> list[Power]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from toolwire.gateway.settings.config import Seconds
-from toolwire.gateway.settings.section import Section
+from toolwire.gateway.settings.config import Seconds, Section
 
 
 class CostSettings(Section, frozen=True, kw_only=True):

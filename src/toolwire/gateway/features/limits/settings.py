@@ -11,10 +11,9 @@ from msgspec.structs import asdict, replace
 
 from toolwire.gateway.features.limits.counters import Unit
 from toolwire.gateway.settings.client_keys import ClientNames, check_globs, read_client_names
-from toolwire.gateway.settings.config import ClientKey, LimitAmounts, find_password
+from toolwire.gateway.settings.config import ClientKey, LimitAmounts, Section, SectionInput, find_password
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
 from toolwire.gateway.settings.providers import list_provider_names
-from toolwire.gateway.settings.section import Section, SectionInput
 from toolwire.gateway.settings.store import (
     NO_STORE,
     POSTGRES_SCHEMES,

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import check_separate_key
-from toolwire.gateway.settings.config import Positive, ServerSettings
-from toolwire.gateway.settings.section import Section, SectionInput
+from toolwire.gateway.settings.config import Positive, Section, SectionInput, ServerSettings
 
 
 class ConsoleSettings(Section, frozen=True, kw_only=True):
