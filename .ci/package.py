@@ -215,7 +215,9 @@ def try_out(interpreter: Path, folder: Path) -> int:
             raise Failed(f"the versions differ: {installed} is installed, toolwire.__version__ is {written}")
         toolwire = interpreter.with_name("toolwire.exe" if os.name == "nt" else "toolwire")
         listed = run(
-            [interpreter, "-c", "from toolwire.cli import COMMANDS; print(*COMMANDS, sep='\\n')"], home, environ
+            [interpreter, "-c", "from toolwire.cli.commands import COMMANDS; print(*COMMANDS, sep='\\n')"],
+            home,
+            environ,
         )
         commands = listed.stdout.splitlines()
         for command in commands:

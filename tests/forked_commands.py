@@ -22,7 +22,8 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolwire.cli import COMMANDS, main
+from toolwire.cli import main
+from toolwire.cli.commands import COMMANDS
 from toolwire.gateway.configuration.load import read_file
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.trust import remember_trust

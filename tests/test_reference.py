@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from toolwire.cli import COMMANDS
+from toolwire.cli.commands import COMMANDS
 from toolwire.cli.help import full_help
 from toolwire.cli.translation.tools import tool_rows, type_text
 from toolwire.cli.usage import CommandParser

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal_golden import TerminalProcess, make_environ, run_in_pipe
-from toolwire.cli import COMMANDS
+from toolwire.cli.commands import COMMANDS
 from toolwire.cli.completion import read_command
 from toolwire.protocols import CODECS
 from waits import PATIENCE

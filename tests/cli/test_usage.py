@@ -13,7 +13,8 @@ import pytest
 
 from cli.terminal_golden import check_golden, make_environ, run_in_pipe, run_on_terminal, start_on_terminal
 from forked_commands import TOOLWIRE, run_program
-from toolwire.cli import COMMANDS, main
+from toolwire.cli import main
+from toolwire.cli.commands import COMMANDS
 
 ANY = ["translate", "request", "--to", "gemini"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from install.clean_runs import EXTRA_PACKAGES, ForkedRuns, forked_runs
-from toolwire.cli import COMMANDS
+from toolwire.cli.commands import COMMANDS
 from toolwire.terminal.packages import EXTRAS, describe_import_error
 
 ROOT = Path(__file__).parents[2]

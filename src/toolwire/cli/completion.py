@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from toolwire.cli import COLOUR_CHOICES, COMMANDS, subcommands
+from toolwire.cli.commands import COLOUR_CHOICES, COMMANDS, subcommands
 from toolwire.cli.usage import CommandParser, argument_help
 
 FILE_METAVARS = ("FILE", "TOOLS.json", "REQUEST.json")

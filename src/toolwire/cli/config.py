@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from toolwire import terminal
-from toolwire.cli.gateway.store import read_all_keys
 from toolwire.cli.trust import open_file
 from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
+from toolwire.gateway.features.keys.key_records import KeyRecords
 from toolwire.gateway.features.limits.settings import LimitSettings
-from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.client_keys import read_stored_keys
+from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
-from toolwire.gateway.store.command_store import use_store
+from toolwire.gateway.store.command_store import require_up, use_store
+from toolwire.gateway.store.store import Store
 from toolwire.terminal import EXIT_BAD_INPUT, CommandError
 
 
@@ -44,6 +46,15 @@ def load_with_stored_limits(file: str | None) -> Config:
     missing = CommandError("there is no store for `store_keys`: `url` in [store] is `none`", "remove `url`")
     keys = use_store(config.store, missing, lambda store: read_all_keys(store, config))
     return config.with_section(config.section(LimitSettings).add_keys(keys[len(config.server.keys) :]))
+
+
+async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
+    """The client keys of the file, and those of the store."""
+    keys = config.server.keys
+    if not config.server.store_keys:
+        return keys
+    found = require_up(await KeyRecords(store).load(None))
+    return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 
 LOADERS: Mapping[str, Callable[[str | None], Config]] = {

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 
 from toolwire import __version__, terminal
-from toolwire.cli import COMMANDS, usage
+from toolwire.cli import usage
+from toolwire.cli.commands import COMMANDS
 
 ABOUT = "Any agent, any model: tool calling between OpenAI, Anthropic and Gemini."
 FIRST_STEPS = (

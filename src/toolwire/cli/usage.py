@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from toolwire import terminal
-from toolwire.cli import COMMANDS, load_command_module, subcommands
+from toolwire.cli.commands import COMMANDS, load_command_module, subcommands
 from toolwire.core.codec import Codec
 from toolwire.terminal import CommandError
 from toolwire.terminal.text import pad_text, text_width, wrap_text

@@ -16,11 +16,10 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from toolwire import terminal
+from toolwire.cli.config import read_all_keys
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
-from toolwire.gateway.features.keys.key_records import KeyRecords
-from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import suggest_name
 from toolwire.gateway.store.command_store import require_up, use_store
@@ -121,15 +120,6 @@ async def export_entries(store: Store, config: Config, args: argparse.Namespace)
                     sys.stderr.write(f"\r{count:,} entries")
     if shows_progress or args.file:
         sys.stderr.write(("\r" if shows_progress else "") + f"{count:,} entries\n")
-
-
-async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
-    """The client keys of the file, and those of the store."""
-    keys = config.server.keys
-    if not config.server.store_keys:
-        return keys
-    found = require_up(await KeyRecords(store).load(None))
-    return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 
 def find_owner(key_text: str, names: Mapping[str, str], keys: Sequence[ClientKey]) -> str:
