@@ -27,18 +27,42 @@ def relative(path: Path) -> str:
 
 # --- layers and features --------------------------------------------------------------------------------------------
 
-OPTIONAL_EXTRAS = {"toolwire.gateway.telemetry.spans", "toolwire.gateway.store.postgres_pool"}
-"""Modules whose packages may be missing at run time."""
+
+@cache
+def _imports() -> frozenset[tuple[str, str]]:
+    """Which module of `src` imports which, also for types alone, and inside of functions."""
+    paths = {path.relative_to(ROOT / "src").with_suffix(""): path for path in MODULES if ROOT / "src" in path.parents}
+    names = {".".join(one.parts).removesuffix(".__init__"): path for one, path in paths.items()}
+    found = set()
+    for name, path in names.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {(name, one.name) for one in node.names if one.name in names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                wholes = (f"{node.module}.{one.name}" for one in node.names)
+                targets = {whole if whole in names else node.module for whole in wholes}
+                found |= {(name, target) for target in targets if target in names}
+    return frozenset(found)
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if "TYPE_CHECKING" in path.read_text()], ids=relative)
-def test_no_import_for_types_alone_hides_a_cycle_of_packages(path: Path) -> None:
-    package = ".".join(path.relative_to(ROOT / "src").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            hidden = {one.module or "" for one in node.body if isinstance(one, ast.ImportFrom)} - OPTIONAL_EXTRAS
-            outside = {name for name in hidden if name.split(".")[0].startswith("toolwire") and package not in name}
-            assert outside == set()
+def _neighbours(importer: str, imported: str) -> tuple[str, str] | None:
+    """The two folders or modules beside each other that an import joins; None if one contains the other."""
+    mine, other = importer.split("."), imported.split(".")
+    same = next((at for at, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b), None)
+    return None if same is None else (".".join(mine[: same + 1]), ".".join(other[: same + 1]))
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """In every folder, what lies beside each other has an order: neither folders nor modules import each other, not
+    even for types. The lists of `__init__.py` files are above what they list."""
+    edges = {pair for one in _imports() if (pair := _neighbours(*one)) is not None}
+    below: dict[str, set[str]] = {}
+    for importer, imported in edges:
+        below.setdefault(importer, set()).add(imported)
+    while free := [name for name in below if not below[name] & below.keys()]:
+        for name in free:
+            del below[name]
+    assert below == {}
 
 
 def test_every_stage_and_section_is_listed() -> None:
