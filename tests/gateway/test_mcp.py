@@ -23,14 +23,8 @@ from gateway.process import run_gateway
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
 from toolwire.gateway.configuration.load import load_config
-from toolwire.gateway.features.mcp.server_connection import ConnectionTiming
-from toolwire.gateway.features.mcp.servers import (
-    MAX_NAME_LENGTH,
-    McpClient,
-    McpServers,
-    ToolInterceptor,
-    exposed_tool_name,
-)
+from toolwire.gateway.features.mcp.offered_tools import MAX_NAME_LENGTH, ConnectionTiming, exposed_tool_name
+from toolwire.gateway.features.mcp.servers import McpClient, McpServers, ToolInterceptor
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError

@@ -29,7 +29,7 @@ from gateway.raw_exchange import (
 )
 from gateway.test_provider_changes import elements
 from toolwire.gateway.exchange import error_replies
-from toolwire.gateway.features.mcp.servers import exposed_tool_name
+from toolwire.gateway.features.mcp.offered_tools import exposed_tool_name
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.pipeline import relay
 from toolwire.protocols import find_codec

@@ -213,7 +213,7 @@ class Gateway:
             runtime.image_describer = ImageDescriber(runtime, features.descriptions, pipeline.request_answer)
         self._is_settled = features.is_settled
         describe_readiness = partial(self._describe_readiness, features.store)
-        surfaces = (features.responses, features.objects.current, self._model_lists, describe_readiness)
+        surfaces = (features.responses, features.objects.uploads, self._model_lists, describe_readiness)
         return Routes(pipeline, access, self._protocol_detector, *surfaces)
 
     def _make_features(self, config: Config) -> Features:

@@ -6,29 +6,35 @@ feature has is an empty tuple.
 
     admit ─ extend ─┬─ admit_target ─ plan ─ (prepare) ─ check_written ─ (attempt) ─ after ─┬─ (relay)
                     └───────────────── the next target, or the same again ─────────────────┘
+
+    find_earlier ─ find_account ─ admit_forwarded ─ (send) ─ reads_forwarded ─ after_forwarded
+
+The second row is for requests that are only forwarded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from toolwire.core.codec import Codec, PassthroughEndpoint
-from toolwire.core.ir import Failure
+from toolwire.core.codec import Codec
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import (
     Attempt,
     AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
+    PassthroughMatch,
     PreparedRequest,
     StartedStream,
     StreamReplay,
+    Upstream,
 )
-from toolwire.gateway.exchange.hooks import Refusal, StreamOutput
+from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.protocols import CODECS
 
@@ -36,12 +42,37 @@ ExtendedRequest: TypeAlias = GatewayRequest | Reply | AttemptFailed | StreamRepl
 """A request that goes on, or its answer already."""
 
 
+class EarlierRequest(Struct, frozen=True):
+    """A request that another one goes on with, such as the start of an upload."""
+
+    id: str
+    provider: str
+    target: str
+    """The path and the query at the provider, where the other one goes."""
+    account: str = ""
+    """The account that it was sent to, if the provider has several."""
+
+
 class ForwardedRequest(Struct, frozen=True):
     """A request to an endpoint that is only forwarded."""
 
-    endpoint: PassthroughEndpoint
+    match: PassthroughMatch
     target: Target
     body: ClientBody
+    content_type: str
+    """As the client has sent it."""
+    earlier: EarlierRequest | None
+
+
+class ForwardedAnswer(Struct, frozen=True):
+    """The answer to such a request."""
+
+    upstream: Upstream
+    status: int
+    headers: Mapping[str, str]
+    """Those that the client gets."""
+    data: bytes | None
+    """The whole body, if it was read first; else None."""
 
 
 class RequestRunner(Protocol):
@@ -66,8 +97,26 @@ class Stage:
         """Before anything is done for a request: refuse it, or reserve what it will use."""
         return call
 
-    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
-        """The same for a request that is only forwarded."""
+    async def find_earlier(
+        self, call: GatewayRequest, match: PassthroughMatch, query: str
+    ) -> EarlierRequest | AttemptFailed | None:
+        """A request that is only forwarded: does it go on with an earlier one?"""
+
+    async def find_account(self, call: GatewayRequest, request: ForwardedRequest) -> Provider | None:
+        """The account for a request that is only forwarded, if its provider has several."""
+
+    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
+        """`admit` for a request that is only forwarded."""
+
+    def reads_forwarded(self, request: ForwardedRequest) -> bool:
+        """Must its answer be read before the client gets it?"""
+        return False
+
+    async def after_forwarded(
+        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
+    ) -> ForwardedAnswer | AttemptFailed:
+        """Its answer has come: change its headers, and note what it has done."""
+        return answer
 
     async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
         """Add what the request refers to, tools, and what keeps its answer."""
@@ -97,7 +146,11 @@ class Stages:
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.admit = _list_hooks(stages, lambda one: one.admit)
+        self.find_earlier = _list_hooks(stages, lambda one: one.find_earlier)
+        self.find_account = _list_hooks(stages, lambda one: one.find_account)
         self.admit_forwarded = _list_hooks(stages, lambda one: one.admit_forwarded)
+        self.reads_forwarded = _list_hooks(stages, lambda one: one.reads_forwarded)
+        self.after_forwarded = _list_hooks(stages, lambda one: one.after_forwarded)
         serving = {codec.name: [one for one in stages if one.serves(codec)] for codec in CODECS.values()}
         self.extend = {name: _list_hooks(some, lambda one: one.extend) for name, some in serving.items()}
         self.extend_count = _list_hooks(stages, lambda one: one.extend_count)

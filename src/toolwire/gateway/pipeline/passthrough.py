@@ -18,14 +18,11 @@ from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import drop_credentials
 from toolwire.gateway.exchange.client_body import ClientBody
-from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
+from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import RETURNED_HEADERS, client_response_headers
-from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
-from toolwire.gateway.exchange.stages import ForwardedRequest, Stages
-from toolwire.gateway.features.provider_objects.named_model import NamedModel, read_named_model
-from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
-from toolwire.gateway.features.provider_objects.upload_sessions import UploadSession
+from toolwire.gateway.exchange.named_model import NamedModel, read_named_model
+from toolwire.gateway.exchange.stages import EarlierRequest, ForwardedAnswer, ForwardedRequest, Stages
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import PROVIDER_HEADER, request_id_headers
@@ -54,16 +51,15 @@ async def pass_request_through(
     call: GatewayRequest,
     request: ClientRequest,
     match: PassthroughMatch,
-    objects: ProviderObjects,
     stages: Stages,
     body_read: bytes | None = None,
 ) -> Reply | None:
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
     it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
-    codec, record, runtime, endpoint = call.client_codec, call.record, call.runtime, match.endpoint
-    session = await objects.uploads.find_session(call, match, request.query)
-    if isinstance(session, Failure):
-        return error_replies.error_reply(codec, session)
+    codec, record, runtime = call.client_codec, call.record, call.runtime
+    earlier = await _find_earlier(call, match, request.query, stages)
+    if isinstance(earlier, AttemptFailed):
+        return earlier.reply
     body = await request.read_body(runtime.config.server.max_body) if body_read is None else body_read
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
@@ -73,7 +69,7 @@ async def pass_request_through(
     named = await run_by_size(len(body), lambda: read_named_model(codec, match, content_type, body))
     if isinstance(named, Failure):
         return error_replies.error_reply(codec, named)
-    target = _find_target(call, endpoint, named, session)
+    target = _find_target(call, match.endpoint, named, earlier)
     if not isinstance(target, Target):
         return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
@@ -81,39 +77,53 @@ async def pass_request_through(
     record.upstream = UpstreamNames(provider.name, protocol=codec.name, model=target.model)
     refused = (
         _refuse_query(request)
-        or _refuse_endpoint(call, endpoint, named, provider)
+        or _refuse_endpoint(call, match.endpoint, named, provider)
         or await _refuse_inner_models(call, named)
-        or await _refuse_unjudged_tools(call, endpoint, named.body)
-        or await objects.refuse_endpoint(call, match, provider)
-        or await objects.refuse_body(call, match, provider, content_type, named.body)
+        or await _refuse_unjudged_tools(call, match.endpoint, named.body)
     )
     if refused is not None:
         return error_replies.error_reply(codec, refused)
+    forwarded = ForwardedRequest(match, target, named.body, content_type, earlier)
     if provider.accounts:
-        account = provider.find_account(session.account) if session is not None else None
-        account = account or await objects.choose_account(call, match, provider, content_type, named.body)
-        target = replace(target, provider=account)
+        account = await _choose_account(call, forwarded, stages)
+        forwarded = replace(forwarded, target=replace(target, provider=account))
         record.upstream = replace(record.upstream, account=account.account)
-    upstream = _make_upstream(call, request, match, named, target)
+    upstream = _make_upstream(call, request, match, named, forwarded.target)
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    not_admitted = await _admit_request(call, ForwardedRequest(endpoint, target, named.body), stages)
+    not_admitted = await _admit_request(call, forwarded, stages)
     if not_admitted is not None:
-        return not_admitted
+        return not_admitted.reply
     call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
-    upstream = upstream if session is None else replace(upstream, path=session.target)
-    return await _Forwarding(call, request, match, objects, upstream, session).send()
+    upstream = upstream if earlier is None else replace(upstream, path=earlier.target)
+    return await _Forwarding(call, request, forwarded, upstream, stages).send()
 
 
-async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Reply | None:
-    """The refusal of a feature; None if all let the request pass."""
+async def _find_earlier(
+    call: GatewayRequest, match: PassthroughMatch, query: str, stages: Stages
+) -> EarlierRequest | AttemptFailed | None:
+    for find_earlier in stages.find_earlier:
+        found = await find_earlier(call, match, query)
+        if found is not None:
+            return found
+    return None
+
+
+async def _choose_account(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Provider:
+    """The account of a provider that has several: that of the earlier request, or one that a feature chooses."""
+    provider = request.target.provider
+    account = provider.find_account(request.earlier.account) if request.earlier is not None else None
+    for find_account in stages.find_account:
+        account = account or await find_account(call, request)
+    return account or provider
+
+
+async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> AttemptFailed | None:
     for admit in stages.admit_forwarded:
-        refusal = await admit(call, request)
-        if isinstance(refusal, Refusal):
-            return error_replies.limit_error(call, refusal).reply
-        if refusal is not None:
-            return error_replies.error_reply(call.client_codec, refusal)
+        refused = await admit(call, request)
+        if refused is not None:
+            return refused
     return None
 
 
@@ -122,44 +132,36 @@ class _Forwarding(Struct, frozen=True, eq=False):
 
     call: GatewayRequest
     request: ClientRequest
-    match: PassthroughMatch
-    objects: ProviderObjects
+    forwarded: ForwardedRequest
     upstream: Upstream
-    session: UploadSession | None
+    stages: Stages
 
     async def send(self) -> Reply | None:
         """The response as a Reply, if it has to be read first; else None, after it was relayed."""
-        call, match, upstream = self.call, self.match, self.upstream
-        is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(self.request.method) != "free"
+        call, upstream, endpoint = self.call, self.upstream, self.forwarded.match.endpoint
+        is_billed = endpoint.model_place != "" and endpoint.find_cost(self.request.method) != "free"
         response = await send_request(call, upstream, call.body.data, self.request.method, is_billed=is_billed)
         if isinstance(response, TransportError):
             return _transport_reply(call, upstream, response)
-        passed = _passed_headers(upstream, response)
-        headers = await self.objects.uploads.adapt_headers(call, match, upstream, self.session, passed)
-        if isinstance(headers, Failure):
-            response.abort()
-            return error_replies.error_reply(call.client_codec, headers, upstream)
-        has_notes = self.objects.notes(upstream.provider)
-        names_objects = match.endpoint.objects == "create" or match.endpoint.names_objects
-        if response.status >= 300 or (has_notes and names_objects):
-            return await self._read_response(response, headers)
-        if has_notes and self.request.method == "DELETE":
-            await self.objects.note_deleted(call, match, upstream.provider)
-        await self._relay_response(response, headers)
+        data: bytes | None = None
+        if response.status >= 300 or any(reads(self.forwarded) for reads in self.stages.reads_forwarded):
+            read = await response.read(MAX_RESPONSE)
+            if isinstance(read, TransportError):
+                return _transport_reply(call, upstream, read)
+            data = read
+            if response.status < 300:
+                end_forwarded_call(call, data)
+        answer = ForwardedAnswer(upstream, response.status, _passed_headers(upstream, response), data)
+        for after in self.stages.after_forwarded:
+            changed = await after(call, self.forwarded, answer)
+            if isinstance(changed, AttemptFailed):
+                response.abort()
+                return changed.reply
+            answer = changed
+        if data is not None:
+            return Reply(response.status, answer.headers, data)
+        await self._relay_response(response, answer.headers)
         return None
-
-    async def _read_response(self, response: UpstreamResponse, headers: Mapping[str, str]) -> Reply:
-        """The whole response: an error, or what has created objects, after these were noted."""
-        call, upstream = self.call, self.upstream
-        data = await response.read(MAX_RESPONSE)
-        if isinstance(data, TransportError):
-            return _transport_reply(call, upstream, data)
-        if response.status < 300:
-            end_forwarded_call(call, data)
-            refused = await self.objects.note_created(call, self.match, upstream.provider, data)
-            if refused is not None:
-                return error_replies.error_reply(call.client_codec, refused, upstream)
-        return Reply(response.status, headers, data)
 
     async def _relay_response(self, response: UpstreamResponse, headers: Mapping[str, str]) -> None:
         call, request, record = self.call, self.request, self.call.record
@@ -168,7 +170,7 @@ class _Forwarding(Struct, frozen=True, eq=False):
             response.status, {**headers, **request_id_headers(self.upstream.codec, record.request_id)}
         )
         end, size, events = b"", 0, 0
-        has_text = self.match.endpoint.cost == "tokens" and call.running.counts_use
+        has_text = self.forwarded.match.endpoint.cost == "tokens" and call.running.counts_use
         try:
             while True:
                 data = await response.read_chunk()
@@ -235,13 +237,13 @@ def _make_upstream(
 
 
 def _find_target(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, session: UploadSession | None
+    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, earlier: EarlierRequest | None
 ) -> Target | Failure | None:
-    """The provider where an upload was started, or that of the model that the request names. If it names none that is
-    known: the first that speaks the client's protocol."""
+    """The provider of the earlier request, or of the model that the request names. If it names none that is known: the
+    first that speaks the client's protocol."""
     key, protocol = call.caller.key, call.client_codec.name
-    if session is not None:
-        started_at = call.runtime.config.providers.get(session.provider)
+    if earlier is not None:
+        started_at = call.runtime.config.providers.get(earlier.provider)
         found = (Target(started_at, ""),) if started_at is not None else ()
         return next(iter(keep_allowed(found, key)), None)
     if named.name:

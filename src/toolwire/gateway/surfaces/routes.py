@@ -28,7 +28,7 @@ from toolwire.gateway.exchange.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.features.keys.access import AccessControl, refuse_key
-from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
+from toolwire.gateway.features.provider_objects.upload_sessions import UploadSessions
 from toolwire.gateway.features.responses.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.http.client_request import ClientRequest
@@ -163,7 +163,7 @@ class Routes:
         access: AccessControl,
         detector: ProtocolDetector,
         service: ResponsesService,
-        objects: ProviderObjects,
+        uploads: UploadSessions,
         model_lists: ModelLists,
         describe_readiness: Callable[[str], tuple[int, str]],
     ) -> None:
@@ -173,7 +173,7 @@ class Routes:
         self._pipeline = pipeline
         self._protocol_detector = detector
         self._responses_service = service
-        self._provider_objects = objects
+        self._uploads = uploads
         self._model_lists = model_lists
         self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
         """All models, with what they were merged from."""
@@ -198,7 +198,7 @@ class Routes:
         caller = authenticate(headers, query, request.peer, now)
         key_name, team, valid_until = "", "", inf
         if isinstance(caller, Failure) and passthrough is not None and not access.has_credential(headers, query):
-            started_by = self._provider_objects.uploads.find_key(codec, passthrough, query)
+            started_by = self._uploads.find_key(codec, passthrough, query)
             if caller.kind == "authentication" and started_by is not None:
                 caller = refuse_key(started_by, now) or Caller(started_by, valid_until=started_by.expires_at)
         if isinstance(caller, Caller):
@@ -315,9 +315,7 @@ class Routes:
     ) -> None:
         reply: Reply | None = NO_PROVIDER
         if passthrough is not None:
-            reply = await pass_request_through(
-                call, request, passthrough, self._provider_objects, self._pipeline.stages, body_read
-            )
+            reply = await pass_request_through(call, request, passthrough, self._pipeline.stages, body_read)
         if reply is not None:
             unknown = reply is NO_PROVIDER
             await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)

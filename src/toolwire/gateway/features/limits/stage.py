@@ -58,25 +58,21 @@ class LimitStage(Stage):
         refusal = self._limits.refuse_tools(rule, record, provider, model, tools)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
-    async def _refuse_forwarded_tool(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
-        provider, model, body = request.target.provider, request.target.model, request.body
-        rule = self._limits.find_price_rule(call.record, provider, model)
-        if rule is None:
-            return None
-        tools = await _read_by_size(len(body), partial(list_forwarded_tools, body))
-        if isinstance(tools, Failure):
-            return tools
-        return self._limits.refuse_tools(rule, call.record, provider, model, tools)
-
     async def _reserve(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
         asked = (target.provider, target.model, call.body, target.max_output_tokens)
         refusal = await self._limits.reserve(call.running, *asked)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
-    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
+        refused = await self._refuse_forwarded(call, request)
+        if isinstance(refused, Failure):
+            return error_replies.gateway_error(call, refused)
+        return error_replies.limit_error(call, refused) if refused is not None else None
+
+    async def _refuse_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
         """Every request to a provider counts as one, and those that say their tokens count like translated ones. What
         does not say its cost is refused where it could pass a limit."""
-        running, endpoint, target = call.running, request.endpoint, request.target
+        running, endpoint, target = call.running, request.match.endpoint, request.target
         cost = endpoint.find_cost(call.record.client.method)
         if cost in ("", "storage"):
             # What it runs besides may be of any model.
@@ -86,11 +82,21 @@ class LimitStage(Stage):
                 return refused
         if cost not in ("input", "tokens"):
             return await self._limits.reserve_request(running, target.provider, target.model)
-        refusal = await self._refuse_forwarded_tool(call, request)
-        if refusal is not None:
-            return refusal
+        tool_refused = await self._refuse_forwarded_tool(call, request)
+        if tool_refused is not None:
+            return tool_refused
         max_output = 0 if cost == "input" else None
         return await self._limits.reserve(running, target.provider, target.model, request.body, max_output)
+
+    async def _refuse_forwarded_tool(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+        provider, model, body = request.target.provider, request.target.model, request.body
+        rule = self._limits.find_price_rule(call.record, provider, model)
+        if rule is None:
+            return None
+        tools = await _read_by_size(len(body), partial(list_forwarded_tools, body))
+        if isinstance(tools, Failure):
+            return tools
+        return self._limits.refuse_tools(rule, call.record, provider, model, tools)
 
 
 async def _read_by_size(size: int, read: Callable[[], Value]) -> Value | Failure:

@@ -17,12 +17,11 @@ from msgspec.structs import replace
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
 from toolwire.core.request_members import ObjectMembers, RequestMembers, letters_of
-from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
 from toolwire.gateway.exchange.inner_members import walk_objects
+from toolwire.gateway.exchange.named_model import NOT_A_FORM, UPLOAD_PREFIX, read_form_names
+from toolwire.gateway.exchange.stages import ForwardedRequest
 from toolwire.gateway.features.provider_objects.answer_objects import WatchedResponse
-from toolwire.gateway.features.provider_objects.named_model import NOT_A_FORM, read_form_names
-from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX, UploadSessions
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import UpstreamResponse
 from toolwire.gateway.settings.config import Provider
@@ -49,7 +48,6 @@ class ProviderObjects:
         self._repository = repository
         server = runtime.config.server
         self._has_guard = server.needs_keys and not server.shared_objects
-        self.uploads = UploadSessions(runtime, repository)
 
     def guards(self, provider: Provider) -> bool:
         """Do keys share this provider's account? With `forward_auth` each client uses its own."""
@@ -59,10 +57,9 @@ class ProviderObjects:
         """Is it noted who has created the objects of this provider, and in which account?"""
         return self.guards(provider) or (bool(provider.account) and self._repository.is_enabled)
 
-    async def refuse_endpoint(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider
-    ) -> Failure | None:
+    async def refuse_endpoint(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | None:
         """Why a key may not use an endpoint for objects; None if it may."""
+        match, provider = request.match, request.target.provider
         endpoint = match.endpoint
         if not endpoint.objects or not self.guards(provider):
             return None
@@ -128,14 +125,13 @@ class ProviderObjects:
             return found
         return await self._refuse_names(call, upstream.provider, found, is_first=True)
 
-    async def refuse_body(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: ClientBody
-    ) -> Failure | None:
+    async def refuse_body(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | None:
         """The same for the body of a forwarded request."""
+        match, provider, body = request.match, request.target.provider, request.body
         if not body.data or not self.guards(provider):
             return None
-        if content_type.lower().startswith("multipart/form-data"):
-            return _refuse_form(call.client_codec.request_members.objects, content_type, body.data)
+        if request.content_type.lower().startswith("multipart/form-data"):
+            return _refuse_form(call.client_codec.request_members.objects, request.content_type, body.data)
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
         members = call.client_codec.request_members
@@ -191,16 +187,14 @@ class ProviderObjects:
 
     # --- accounts ---
 
-    async def choose_account(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: ClientBody
-    ) -> Provider:
+    async def choose_account(self, call: GatewayRequest, request: ForwardedRequest) -> Provider:
         """The account for a forwarded request: the one that has the objects which it names. For other objects all
         requests of one client go to the same account; what needs no objects is spread over all."""
-        accounts = call.runtime.accounts
+        accounts, match, provider, body = call.runtime.accounts, request.match, request.target.provider, request.body
         if not provider.accounts or accounts is None:
             return provider
         names = object_names(call, match)
-        if body.data and "json" in content_type:
+        if body.data and "json" in request.content_type:
             members = call.client_codec.request_members
             found = await run_by_size(len(body), lambda: read_references(members, body.decode, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns

@@ -18,29 +18,19 @@ from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange.caller import drop_credentials
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
+from toolwire.gateway.exchange.named_model import UPLOAD_PREFIX
+from toolwire.gateway.exchange.stages import EarlierRequest, ForwardedAnswer, ForwardedRequest
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.store.repository import UPLOAD, StateRepository, owner_of, store_unavailable_failure
 from toolwire.gateway.store.store import Entry, StoreDown
 
 SESSION_SECONDS = 24 * 3600.0
-UPLOAD_PREFIX = "/upload/"
 _TICKET_KEY = "upload_id"
 _is_ticket = re.compile(r"tw_([0-9a-f]{32})([0-9a-f]{32})([0-9a-f]{32})").fullmatch
 """The owner, the id of the session, and the signature of both."""
 _is_target = re.compile(r"/upload/[!-~]+").fullmatch
 _ENDED = frozenset({"final", "cancelled"})
 _PURPOSE = b"upload\0"
-
-
-class UploadSession(msgspec.Struct, frozen=True):
-    """An upload that a client has started."""
-
-    id: str
-    provider: str
-    target: str
-    """The path and the query at the provider."""
-    account: str = ""
-    """The account in which it was started, if the provider has several."""
 
 
 class UploadSessions:
@@ -68,7 +58,7 @@ class UploadSessions:
 
     async def find_session(
         self, call: GatewayRequest, match: PassthroughMatch, query: str
-    ) -> UploadSession | Failure | None:
+    ) -> EarlierRequest | Failure | None:
         """The upload that a request goes on with; None if it starts one, or has nothing to do with uploads."""
         if not self._gives_tickets or not is_upload(call.client_codec, match) or not _names_upload(query):
             return None
@@ -81,28 +71,24 @@ class UploadSessions:
             return store_unavailable_failure(entry)
         if entry is None or entry.parent != match.path:
             return unknown
-        return msgspec.json.decode(entry.body, type=UploadSession)
+        return msgspec.json.decode(entry.body, type=EarlierRequest)
 
     async def adapt_headers(
-        self,
-        call: GatewayRequest,
-        match: PassthroughMatch,
-        upstream: Upstream,
-        session: UploadSession | None,
-        headers: dict[str, str],
+        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
     ) -> Mapping[str, str] | Failure:
         """The headers that the client gets, with a URL of the gateway in place of the provider's. An upload that has
         ended is forgotten."""
+        match, headers = request.match, dict(answer.headers)
         if not is_upload(call.client_codec, match):
             return headers
         headers.pop("location", None)  # in an older protocol of Google's, it is the URL of the upload
         name = call.client_codec.http.upload_url_header
         url = headers.pop(name, "")
-        if session is not None:
+        if request.earlier is not None:
             if headers.get("x-goog-upload-status", "").lower() in _ENDED:
-                await self._repository.delete(owner_of(call.caller.key), UPLOAD, session.id)
+                await self._repository.delete(owner_of(call.caller.key), UPLOAD, request.earlier.id)
         elif url:
-            target = await self._start_session(call, match, upstream, url)
+            target = await self._start_session(call, match, answer.upstream, url)
             if isinstance(target, Failure):
                 return target
             scheme = "https" if call.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
@@ -121,7 +107,7 @@ class UploadSessions:
         if not signatures:
             return target
         owner = owner_of(key)
-        body = msgspec.json.encode(UploadSession(id, upstream.provider.name, target, upstream.provider.account))
+        body = msgspec.json.encode(EarlierRequest(id, upstream.provider.name, target, upstream.provider.account))
         expires = self._repository.clock() + SESSION_SECONDS
         entry = Entry(owner=owner, kind=UPLOAD, id=id, body=body, parent=match.path, expires=expires)
         result = await self._repository.put(entry)

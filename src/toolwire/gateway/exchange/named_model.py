@@ -24,9 +24,10 @@ from toolwire.gateway.exchange.client_body import (
     refuse_names,
 )
 from toolwire.gateway.exchange.gateway_request import PassthroughMatch
-from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX
 from toolwire.gateway.settings.config import ClientKey
 
+UPLOAD_PREFIX = "/upload/"
+"""Paths below it take the bytes of a file, also if these are JSON."""
 JSON_TYPE = "application/json"
 """Sent with every JSON body: another charset would make other keys of the same bytes."""
 
