@@ -13,7 +13,7 @@ from toolwire import translate
 from toolwire.core.ir import Failure
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import load_config
-from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.gateway_request import Runtime, Services
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.http.admission import Admission
 from toolwire.gateway.http.client import UpstreamClient
@@ -284,7 +284,9 @@ def test_newer_models_take_tools_on_responses_only() -> None:
 
 async def make_runtime(config: Config) -> Runtime:
     client, health = UpstreamClient(config.server.timeouts), ProviderHealth(lambda *_: None)
-    return Runtime(config, client, health, Telemetry(config.server), "gateway", Admission(config.server))
+    telemetry, admission = Telemetry(config.server), Admission(config.server)
+    services = Services(gateway_id="gateway", client=client, health=health, telemetry=telemetry, admission=admission)
+    return Runtime(config, services)
 
 
 def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_does(config: Config) -> None:

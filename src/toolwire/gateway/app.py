@@ -21,9 +21,9 @@ from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.error_replies import error_reply
 from toolwire.gateway.exchange.feature import Process
-from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.gateway_request import Services
 from toolwire.gateway.exchange.provider_health import ProviderHealth, report_cooldown
-from toolwire.gateway.features import Features
+from toolwire.gateway.features import Features, make_runtime
 from toolwire.gateway.features.image_descriptions.describe_images import ImageDescriber
 from toolwire.gateway.http.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.http.client import UpstreamClient
@@ -203,9 +203,16 @@ class Gateway:
         features = self.features = self.features or self._make_features(config)
         features.store.configure(config.store)
         config = features.complete_config(config)
-        runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id, self.admission)
-        runtime.find_listed_facts = self._model_lists.find_facts
-        runtime.refuse_running = self._refuse_running
+        services = Services(
+            gateway_id=self._gateway_id,
+            client=self._client,
+            health=self._health,
+            telemetry=self._telemetry,
+            admission=self.admission,
+            find_listed_facts=self._model_lists.find_facts,
+            refuse_running=self._refuse_running,
+        )
+        runtime = make_runtime(config, services)
         access = features.keys.make_access(config.server)
         self.console.configure(config, runtime, access, config.secrets)
         pipeline = Pipeline(runtime, features.build_stages(runtime), self.report_error)

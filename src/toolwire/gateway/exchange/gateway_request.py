@@ -106,6 +106,20 @@ class Upstream(Struct, frozen=True, eq=False):
     """The most output tokens of the model, as far as anything but the provider's list knows them."""
 
 
+class Services(Struct, frozen=True, kw_only=True):
+    """What requests use of the process, under every configuration."""
+
+    gateway_id: str
+    client: RequestSender
+    health: ProviderHealth
+    telemetry: Telemetry
+    admission: Admission
+    find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS
+    """What the list of a provider says about a model, if the list is there."""
+    refuse_running: Callable[[ClientKey, float], Failure | None] = lambda key, now: None
+    """Why a request that began with this key may not go on, by the newest configuration; None if it may."""
+
+
 class Runtime:
     """What requests need of one configuration, and of the process. A new configuration gets a new runtime; requests
     that have started keep theirs."""
@@ -113,25 +127,22 @@ class Runtime:
     def __init__(
         self,
         config: Config,
-        client: RequestSender,
-        health: ProviderHealth,
-        telemetry: Telemetry,
-        gateway_id: str,
-        admission: Admission,
+        services: Services,
+        accounts: AccountChooser | None = None,
+        may_hide_calls: bool = False,
     ) -> None:
-        self.config, self.gateway_id, self.admission = config, gateway_id, admission
-        self.client, self.health, self.telemetry = client, health, telemetry
+        """`accounts` chooses among the accounts of a provider; None if no provider has several. `may_hide_calls`: may
+        answers have tool calls that their client does not see?"""
+        self.config, self.accounts, self.may_hide_calls = config, accounts, may_hide_calls
+        self.gateway_id, self.admission = services.gateway_id, services.admission
+        self.client, self.health, self.telemetry = services.client, services.health, services.telemetry
+        self.find_listed_facts, self.refuse_running = services.find_listed_facts, services.refuse_running
         self.image_describer: ImageDescriber | None = None
-        """Describes images for models that cannot see; None where they are sent as they are."""
-        self.may_hide_calls = False
-        """May answers have tool calls that their client does not see?"""
+        """Describes images for models that cannot see; None where they are sent as they are. It asks the pipeline,
+        so it is added last."""
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         self.router = Router(config)
-        self.find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS
-        """What the list of a provider says about a model, if the list is there."""
         self._facts = FactFinder(self.router)
-        self.refuse_running: Callable[[ClientKey, float], Failure | None] = lambda key, now: None
-        """Why a request that began with this key may not go on, by the newest configuration; None if it may."""
         self.policy = Policy(config.policy)
         speakers = Counter(
             protocol
@@ -145,8 +156,6 @@ class Runtime:
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
         self.set_envelope_keys(None)
-        self.accounts: AccountChooser | None = None
-        """Chooses among the accounts of a provider; None if no provider has several."""
         self.upstream_for = cache_method(self._build_upstream, _MAX_CACHED)
         self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
         self.resolved_heads: WeakKeyDictionary[HeadKey, ResolvedHead] = WeakKeyDictionary()

@@ -10,9 +10,9 @@ import asyncio
 from msgspec.structs import replace
 
 from toolwire.gateway.exchange.feature import Feature, Process, StageFeature
-from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.gateway_request import Runtime, Services
 from toolwire.gateway.exchange.stages import Stages
-from toolwire.gateway.features.accounts import stage as accounts
+from toolwire.gateway.features.accounts.stage import build_account_stage, open_accounts
 from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
 from toolwire.gateway.features.context_window.stage import ContextWindowStage
 from toolwire.gateway.features.costs.feature import CostFeature
@@ -35,6 +35,12 @@ def import_modules(config: Config) -> None:
         load_sdk()
 
 
+def make_runtime(config: Config, services: Services) -> Runtime:
+    """What requests need of this configuration."""
+    may_hide_calls = bool(config.section(McpSettings).servers or config.policy or config.searches_tools)
+    return Runtime(config, services, open_accounts(config, services), may_hide_calls)
+
+
 class Features:
     """The features of one process."""
 
@@ -48,7 +54,7 @@ class Features:
         self.limits = LimitFeature(process, self.costs.find_reader)
         self.cache_watch = CacheWatch()
         self._all: tuple[Feature, ...] = (
-            StageFeature(accounts.build_stage),
+            StageFeature(build_account_stage),
             self.keys,
             self.costs,
             self.objects,
@@ -78,8 +84,6 @@ class Features:
     def build_stages(self, runtime: Runtime) -> Stages:
         """Use a configuration, for the requests from now on."""
         config = runtime.config
-        has_servers = bool(config.section(McpSettings).servers)
-        runtime.may_hide_calls = has_servers or bool(runtime.policy) or config.searches_tools
         stages = [one.configure(runtime) for one in self._all]
         self.cache_watch.configure(config.providers)
         runtime.telemetry.build_sinks(self.costs.ledger, self.cache_watch if config.server.watch_cache else None)

@@ -23,7 +23,6 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.headers import COST_HEADER, attempts_header
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
-from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import request_id_headers
@@ -69,7 +68,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if record.traffic.capture is not None:
         record.traffic.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
-    if record.costs.is_priced and call.runtime.config.section(CostSettings).header:
+    if record.costs.is_priced and call.runtime.telemetry.tells_costs:
         extra = {**extra, COST_HEADER: cost_header(record.costs.total, record.costs.unpriced_count)}
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 

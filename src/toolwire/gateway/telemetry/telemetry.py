@@ -111,6 +111,8 @@ class Telemetry:
         self._in_flight = self.metrics.find_cell(IN_FLIGHT)
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
+        self.tells_costs = False
+        """Do clients get the cost of a whole answer in a header?"""
         self._tracer = tracer
         self._keep_ended, self._captures = keep_ended, captures
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,27 +6,37 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Runtime, Upstream
+from toolwire.gateway.exchange.gateway_request import (
+    AttemptAnswer,
+    AttemptFailed,
+    GatewayRequest,
+    Runtime,
+    Services,
+    Upstream,
+)
 from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES, ALL_MODELS, MAX_REST, WHOLE_ACCOUNT_FAILURES
 from toolwire.gateway.exchange.stages import Stage
 from toolwire.gateway.features.accounts.accounts import choose_account, list_awake_accounts, rank_accounts
-from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.metrics import ACCOUNT_LIMIT_REMAINING
 
 
-def build_stage(runtime: Runtime) -> AccountStage | None:
+def open_accounts(config: Config, services: Services) -> Accounts | None:
     """None if no provider has several accounts."""
-    has_accounts = any(provider.accounts for provider in runtime.config.providers.values())
-    runtime.accounts = stage = AccountStage(runtime) if has_accounts else None
-    return stage
+    has_accounts = any(provider.accounts for provider in config.providers.values())
+    return Accounts(services) if has_accounts else None
 
 
-class AccountStage(Stage):
+def build_account_stage(runtime: Runtime) -> AccountStage | None:
+    return AccountStage(runtime) if runtime.accounts is not None else None
+
+
+class Accounts:
     """The accounts of the providers of one configuration."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime, self._health = runtime, runtime.health
+    def __init__(self, services: Services) -> None:
+        self._health, self._metrics = services.health, services.telemetry.metrics
 
     def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
         """The account for a request that is sent only once; the provider itself if it has no others."""
@@ -56,6 +66,29 @@ class AccountStage(Stage):
         first = targets[0]
         return (replace(first, provider=self.choose_account(first.provider, session, first.model, now)),)
 
+    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+        """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is
+        reset, before a request is refused."""
+        limits = upstream.codec.http.read_rate_limits(headers, call.now)
+        if not upstream.provider.account or not limits:
+            return
+        label = upstream.provider.label
+        self._health.rate_limits[label] = (call.now, limits)
+        labels = (upstream.provider.name, upstream.provider.account)
+        for limit in limits:
+            if limit.remaining is not None:
+                self._metrics.set(ACCOUNT_LIMIT_REMAINING, *labels, limit.kind, to=limit.remaining)
+        waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
+        if waits:
+            self._health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))
+
+
+class AccountStage(Stage):
+    """Lets an account rest that has failed, so that the next one is asked."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._config, self._health = runtime.config, runtime.health
+
     def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
         if not target.provider.account:
             return False
@@ -66,30 +99,14 @@ class AccountStage(Stage):
         if failure.kind not in ACCOUNT_FAILURES:
             return False
         model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model
-        seconds = self._runtime.config.server.cooldown
+        seconds = self._config.server.cooldown
         seconds = seconds if failure.retry_after is None else min(failure.retry_after, MAX_REST)
         self._health.start_rest(target.provider.label, model, now, seconds, failure.kind)
         return True
 
     def _record_session(self, call: GatewayRequest, account: Provider) -> None:
         """Remember where a session is that had to leave its account."""
-        session, provider = call.record.asked.session, self._runtime.config.providers.get(account.name)
+        session, provider = call.record.asked.session, self._config.providers.get(account.name)
         if session and provider is not None:
-            first = self.find_home(provider, session)
+            first = rank_accounts(provider.accounts, session)[0]
             self._health.record_session(account.name, session, account.account, first.account)
-
-    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
-        """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is
-        reset, before a request is refused."""
-        limits = upstream.codec.http.read_rate_limits(headers, call.now)
-        if not upstream.provider.account or not limits:
-            return
-        label = upstream.provider.label
-        self._health.rate_limits[label] = (call.now, limits)
-        labels, metrics = (upstream.provider.name, upstream.provider.account), self._runtime.telemetry.metrics
-        for limit in limits:
-            if limit.remaining is not None:
-                metrics.set(ACCOUNT_LIMIT_REMAINING, *labels, limit.kind, to=limit.remaining)
-        waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
-        if waits:
-            self._health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))

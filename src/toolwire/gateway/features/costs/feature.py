@@ -27,7 +27,9 @@ class CostFeature(Feature):
             self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, self._on_event, self._count_dropped)
 
     def configure(self, runtime: Runtime) -> None:
-        self._is_enabled = runtime.config.section(CostSettings).enabled
+        settings = runtime.config.section(CostSettings)
+        self._is_enabled = settings.enabled
+        self._telemetry.tells_costs = settings.header
         self._telemetry.pricer = CallPricer(runtime.config.providers) if self._is_enabled else None
 
     @property
