@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.balancer import Balancer
+from gateway.envoy import Envoy
 from gateway.haproxy import Haproxy
 from gateway.process import Process, close_process
 from gateway.raw_exchange import ask
@@ -50,7 +51,7 @@ class Replicas:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ours = Balancer()
-        self.balancer: Balancer | Haproxy = self.ours
+        self.balancer: Balancer | Haproxy | Envoy = self.ours
         self.members: list[Member] = []
         self._leaving: list[Member] = []
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from gateway import envoy, haproxy
 from gateway.clients import CLIENTS, Call, Conversation, Responses, Result, Task, Turn, close_all, openai_sdk
 from gateway.conftest import configuration
-from gateway.haproxy import IS_HERE, Haproxy
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import RawAnswer, RawConnection, ask, is_complete, path_of, request_of, text_of
 from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas
@@ -47,17 +47,17 @@ def gateways(three: Replicas) -> Replicas:
     return three
 
 
-@pytest.fixture(params=["ours", "haproxy"])
+@pytest.fixture(params=["ours", "HAProxy", "Envoy"])
 def balanced(gateways: Replicas, request: pytest.FixtureRequest) -> Iterator[Replicas]:
-    """The same behind our own balancer and behind one that people use."""
+    """The same behind our own balancer and behind two that people use."""
     if request.param == "ours":
         yield gateways
         return
-    if not IS_HERE:
-        pytest.skip("HAProxy is not here: the tests behind it were left out")
-    gateways.balancer = proxy = Haproxy()
-    gateways.update_balancers()
+    if not {"HAProxy": haproxy.IS_HERE, "Envoy": envoy.IS_HERE}[request.param]:
+        pytest.skip(f"{request.param} is not here: the tests behind it were left out")
+    gateways.balancer = proxy = haproxy.Haproxy() if request.param == "HAProxy" else envoy.Envoy()
     try:
+        gateways.update_balancers()
         yield gateways
     finally:
         gateways.balancer = gateways.ours
