@@ -18,7 +18,7 @@ RUN groupadd --system --gid 10001 toolwire \
  && install --directory --owner toolwire --group toolwire --mode 0700 /var/lib/toolwire
 COPY --from=build /venv /venv
 USER toolwire
-ENV PYTHONUNBUFFERED=1 TOOLWIRE_CONFIG=/etc/toolwire.toml XDG_STATE_HOME=/var/lib
+ENV PYTHONUNBUFFERED=1 TOOLWIRE_CONFIG=/etc/toolwire.toml XDG_STATE_HOME=/var/lib PATH="/venv/bin:$PATH"
 VOLUME /var/lib/toolwire
 EXPOSE 8642
 STOPSIGNAL SIGTERM
