@@ -21,7 +21,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks console test-console console-pictures docs pictures lock sbom audit clean
+.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks console test-console test-deploy console-pictures docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ lint: $(VENV)/.ready ## Check style, formatting and import rules
 types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types audit docs package test test-console test-agents ## Run everything that continuous integration runs
+check: lint types audit docs package test test-deploy test-console test-agents ## Run everything that continuous integration runs
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -99,6 +99,10 @@ test-console: $(VENV)/.ready ## Test the console in a real browser (Chromium); s
 	@$(BIN)/python tests/agents/install.py
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/console $(ARGS)
 
+test-deploy: $(VENV)/.ready ## Test deploy/ with Helm, which is built first (needs Go; says so if there is none)
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory .helm/helm; fi
+	@$(BIN)/python -m pytest tests/test_deploy.py tests/test_helm.py $(ARGS)
+
 console-pictures: $(VENV)/.ready ## Make the pictures of the console for the README and the documentation again (needs Chromium)
 	@PYTHONPATH=tests $(BIN)/python -m console.pictures
 
@@ -127,7 +131,7 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/console/node_modules tests/agents/node_modules $(NPM_PLACES) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .helm $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/console/node_modules tests/agents/node_modules $(NPM_PLACES) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
@@ -144,6 +148,10 @@ $(DOCS)/.ready: requirements/docs.txt .ci/venv
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt
+
+.helm/helm: requirements/helm/go.mod requirements/helm/go.sum
+	@echo "Building Helm into .helm, once: two minutes or so …"
+	@go build -C requirements/helm -mod=readonly -trimpath -ldflags='-s -w' -o ../../$@ helm.sh/helm/v3/cmd/helm
 
 $(CONSOLE)/.ready: console/package-lock.json
 	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to build the console" >&2; \

@@ -30,7 +30,9 @@ VERSION_PLACES = {
     "pyproject.toml": '\nversion = "{}"\n',
     "src/toolwire/core/version.py": '\nVERSION = "{}"\n',
     "deploy/compose/compose.yaml": "image: toolwire:{}\n",
+    "deploy/single/compose.yaml": "image: toolwire:{}\n",
     "deploy/kubernetes/deployment.yaml": "image: toolwire:{}\n",
+    "deploy/helm/toolwire/Chart.yaml": "\nversion: {0}\nappVersion: {0}\n",
     "docs/guides/scale.md": "--tag toolwire:{} ",
 }
 """Where the version is written. (Reports of `make conformance` name the version that was measured.)"""

@@ -19,12 +19,15 @@ import msgspec
 import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
-from lightkube.models import apps_v1, core_v1, networking_v1, policy_v1
+from lightkube.models import apps_v1, autoscaling_v2, core_v1, networking_v1, policy_v1
 
+from gateway import envoy
 from gateway.conftest import serve_config
 from gateway.raw_exchange import ask
 from test_docs import blocks
 from toolwire.gateway.configuration.load import load_config
+from toolwire.gateway.http.request_parser import MAX_HEAD
+from toolwire.gateway.http.server import IDLE_SECONDS
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.store import state_folder
 from toolwire.gateway.store.postgres_pool import POOL_SIZE
@@ -171,6 +174,56 @@ def test_the_balancer_of_systemd_knows_the_units() -> None:
     assert len(units) == 3
 
 
+# --- Envoy ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def front() -> Any:
+    """Envoy's listener and its cluster."""
+    resources = document("envoy/envoy.yaml")["static_resources"]
+    (listener,), (cluster,) = resources["listeners"], resources["clusters"]
+    return listener, cluster
+
+
+@pytest.mark.skipif(not envoy.IS_HERE, reason="Envoy is not here: its verdict was left out")
+def test_envoy_takes_its_configuration() -> None:
+    command = [str(envoy.PROGRAM), "--mode", "validate", "--config-path", str(envoy.CONFIGURATION)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "deprecated" in done.stderr.lower()) == (0, False), done.stderr
+
+
+def test_envoy_repeats_nothing_buffers_nothing_and_waits_long_enough(front: Any, config: Config) -> None:
+    listener, cluster = front
+    (connections,) = listener["filter_chains"][0]["filters"]
+    manager = connections["typed_config"]
+    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert route["route"]["retry_policy"]["retry_on"] == "connect-failure"
+    assert route["route"]["timeout"] == "0s"
+    assert int(manager["stream_idle_timeout"].removesuffix("s")) > config.server.timeouts.first_byte
+    assert [one["name"] for one in manager["http_filters"]] == ["envoy.filters.http.router"]
+    assert manager["max_request_headers_kb"] * 1024 == MAX_HEAD
+    options = cluster["typed_extension_protocol_options"]["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
+    assert int(options["common_http_protocol_options"]["idle_timeout"].removesuffix("s")) < IDLE_SECONDS
+
+
+def test_envoy_asks_whether_gateways_are_ready_and_does_not_blame_them(front: Any) -> None:
+    _, cluster = front
+    (check,) = cluster["health_checks"]
+    assert check["http_health_check"] == {"path": "/readyz"}
+    assert check["interval"] == check["no_traffic_interval"] == "1s"
+    outliers = cluster["outlier_detection"]
+    assert outliers["split_external_local_origin_errors"]
+    assert {value for name, value in outliers.items() if name.startswith("enforcing_")} == {0}
+    assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 0}
+
+
+def test_envoy_knows_the_units_of_systemd(front: Any) -> None:
+    _, cluster = front
+    endpoints = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    ports = [one["endpoint"]["address"]["socket_address"]["port_value"] for one in endpoints]
+    assert ports == [int(unit) for unit in re.findall(r"toolwire@(\d+)", read(UNIT))]
+
+
 # --- Compose ----------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +238,25 @@ def test_compose_takes_its_file() -> None:
     wrong["services"]["toolwire"]["stop_grace_periode"] = "1s"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, schema)
+
+
+def test_compose_runs_a_single_one_with_its_state_in_a_volume(tmp_path: Path) -> None:
+    single = document("single/compose.yaml")
+    jsonschema.validate(single, get_builtin_schema("vendor.compose-spec"))
+    (ours,) = single["services"].values()
+    theirs = compose()["services"]["toolwire"]
+    for same in ("build", "image", "stop_grace_period", "read_only", "tmpfs", "cap_drop", "security_opt", "restart"):
+        assert ours[same] == theirs[same], same
+    mounted, state = ours["volumes"]
+    source, target, mode = mounted.split(":")
+    assert (f"TOOLWIRE_CONFIG={target}" in DOCKERFILE, mode) == (True, "ro")
+    assert state == f"{next(iter(single['volumes']))}:{STATE_FOLDER}"
+    config = read_config(DEPLOY / "single" / source)
+    assert [problem.message for problem in config.warnings] == []
+    assert config.server.store_keys  # nobody is served without a key
+    assert ours["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    # `docker compose exec toolwire toolwire keys new NAME --store`
+    assert 'PATH="/venv/bin:$PATH"' in re.findall(r"^ENV (.*)$", DOCKERFILE, re.MULTILINE)[-1]
 
 
 def test_compose_runs_three_of_our_image(config: Config) -> None:
@@ -221,6 +293,9 @@ TYPES: dict[tuple[str, str], Any] = {
     ("v1", "Secret"): core_v1.Secret,
     ("policy/v1", "PodDisruptionBudget"): policy_v1.PodDisruptionBudget,
     ("networking.k8s.io/v1", "NetworkPolicy"): networking_v1.NetworkPolicy,
+    ("networking.k8s.io/v1", "Ingress"): networking_v1.Ingress,
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaling_v2.HorizontalPodAutoscaler,
+    ("v1", "PersistentVolumeClaim"): core_v1.PersistentVolumeClaim,
 }
 
 
@@ -257,7 +332,7 @@ def test_the_judge_finds_mistakes() -> None:
 
 def test_all_that_is_needed_is_there() -> None:
     found = {yaml.safe_load(path.read_text())["kind"] for path in KUBERNETES}
-    assert found == {kind for _, kind in TYPES}
+    assert found == {"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"}
     # `kubectl apply --filename` takes a folder's files by their endings, and must not take an empty secret.
     assert [path.name for path in KUBERNETES if path.suffix != ".yaml"] == ["secret.yaml.example"]
 
@@ -384,7 +459,7 @@ def test_the_guides_figures_are_true(config: Config) -> None:
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
-EXAMPLES = ("systemd/environment.example", "compose/.env.example")
+EXAMPLES = ("systemd/environment.example", "compose/.env.example", "single/.env.example")
 
 
 def variables() -> dict[str, str]:
@@ -409,7 +484,7 @@ def test_no_secret_stands_here() -> None:
 
 
 def test_what_is_filled_in_is_not_committed() -> None:
-    assert "/deploy/compose/.env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert {"/deploy/compose/.env", "/deploy/single/.env"} <= {*(ROOT / ".gitignore").read_text().splitlines()}
 
 
 def test_the_network_policy_opens_only_the_gateways_port() -> None:

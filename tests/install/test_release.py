@@ -91,6 +91,7 @@ def test_a_real_one_commits_and_tags(project: Path) -> None:
         "pyproject.toml",
         "src/toolwire/core/version.py",
         "deploy/compose/compose.yaml",
+        "deploy/helm/toolwire/Chart.yaml",
         "docs/guides/scale.md",
     ):
         assert VERSION in (project / name).read_text(), name
