@@ -162,7 +162,7 @@ def test_a_rest_is_never_shortened() -> None:
     health = ProviderHealth(lambda *_: None)
     health.start_rest("p/a", "m", 0.0, 60.0)
     health.start_rest("p/a", "m", 1.0, 2.0)
-    health.record_success("p/a", "m", ends_cooldown=False)
+    health.record_success(gateway_config.Provider(name="p", account="a", protocols=("openai-chat",)), "m")
     assert health.is_resting("p/a", "m", 50.0)
     assert not health.is_resting("p/a", "m", 60.0)
 

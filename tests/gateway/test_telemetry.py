@@ -13,7 +13,7 @@ import pytest
 from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
 from toolwire.gateway.http.redact import MAX_BODY, REDACTED, printable_text, redact
-from toolwire.gateway.settings.config import ServerSettings
+from toolwire.gateway.settings.config import Provider, ServerSettings
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.running import Sinks
@@ -134,8 +134,8 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
     lines: list[str] = []
     telemetry = Telemetry(settings(), lines.append)
     running = telemetry.start_exchange(record)
-    telemetry.record_attempt(record, "groq", "429", 0.25)
-    telemetry.record_attempt(record, "mistral", "ok", 0.5)
+    telemetry.record_attempt(record, Provider(name="groq", protocols=("openai-chat",)), "429", 0.25)
+    telemetry.record_attempt(record, Provider(name="mistral", protocols=("openai-chat",)), "ok", 0.5)
     telemetry.finish_exchange(running, 101.0)
     assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
     assert "attempts" not in read_log_line(exchange(attempts=[("groq", "ok", 0.5)]))

@@ -127,7 +127,7 @@ def trace_exchanges(
     passed_on = []
     for record in records:
         running = telemetry.start_exchange(record, headers or {})
-        passed_on.append(telemetry.upstream_headers(record))
+        passed_on.append(running.trace_headers)
         telemetry.finish_exchange(running, 102.0)
     telemetry.close()
     assert warnings == []

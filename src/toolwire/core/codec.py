@@ -393,6 +393,11 @@ class UsageNames(msgspec.Struct, frozen=True, kw_only=True):
     """Objects in it with further counts."""
 
 
+def need_no_headers(model: str, body: bytes, client_headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """For protocols that need no header besides the key."""
+    return ()
+
+
 class Http(msgspec.Struct, frozen=True, kw_only=True):
     """How the protocol looks over HTTP. Header names are in lower case everywhere."""
 
@@ -456,7 +461,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     account are forwarded only with the client's own credential."""
     refused_headers: tuple[str, ...] = ()
     """Client headers that a server of this protocol refuses, although the protocol has them. They are not sent."""
-    extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = lambda *_: ()
+    extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = need_no_headers
     """Headers that a request needs besides the key (Anthropic's `anthropic-version`), from the model's name, the body,
     and the client's headers (empty when the client speaks another protocol)."""
     returned_headers: tuple[str, ...] = ()

@@ -578,7 +578,7 @@ class Response(Struct, frozen=True, gc=False):
     def is_hollow(self) -> bool:
         """Has it neither content nor the provider's word for its end? Such a body is not an answer, though it has the
         shape of one (Chat `{"choices":[{}]}`)."""
-        says = [any(map(says_something, each.parts)) or (each.finish and each.finish.raw) for each in self.choices]
+        says = [(each.finish and each.finish.raw) or any(map(says_something, each.parts)) for each in self.choices]
         return self.failure is None and not any(says)
 
 

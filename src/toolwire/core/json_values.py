@@ -384,7 +384,7 @@ def get_count(node: Object, key: str, path: Path) -> int | None:
 def get_counts(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
     """The counts of tokens of several keys."""
     values = [*map(node.get, keys)]
-    if _INT_OR_NULL.issuperset(map(type, values)) and all(value is None or value >= 0 for value in values):
+    if _INT_OR_NULL.issuperset(map(type, values)) and min(filter(None, values), default=0) >= 0:
         return values
     return [get_count(node, key, path) for key in keys]
 

@@ -212,7 +212,7 @@ class Ledger(msgspec.Struct, eq=False):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return tuple([code for code, _, _ in self.notes])
+        return tuple([code for code, _, _ in self.notes]) if self.notes else ()
 
     def note_unknown_fields(self, unknown_fields: Iterable[UnknownField]) -> None:
         """Note keys that only a writer of the source protocol could write back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import repeat
 from typing import TypeGuard, TypeVar
 
 import msgspec
@@ -95,9 +96,8 @@ def present_settings(settings: Settings) -> Collection[str]:
         return ()
     values, where = astuple(settings), settings.where
     # Readers fill `where` for each setting, so it usually lists exactly those that are set.
-    if len(values) - values.count(None) - 1 == len(where) and all(
-        getattr(settings, field, None) is not None for field in where
-    ):
+    is_listed = len(values) - values.count(None) - 1 == len(where)
+    if is_listed and None not in map(getattr, repeat(settings), where, repeat(None)):
         return where
     fields = settings.__struct_fields__
     return [field for field, value in zip(fields, values, strict=True) if value is not None and field != "where"]

@@ -21,7 +21,7 @@ from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.error_replies import error_reply
 from toolwire.gateway.exchange.feature import Process
-from toolwire.gateway.exchange.gateway_request import Services
+from toolwire.gateway.exchange.gateway_request import ResolvedHead, Services
 from toolwire.gateway.exchange.provider_health import ProviderHealth, report_cooldown
 from toolwire.gateway.features import Features, make_runtime
 from toolwire.gateway.features.image_descriptions.describe_images import ImageDescriber
@@ -105,7 +105,10 @@ class Gateway:
     async def handle_request(self, request: ClientRequest) -> None:
         """Answer a request, from the gateway's server or an ASGI server."""
         path, routes = request.path, self._current_routes(request.clock)
-        if path in routes.public_pages:
+        head = routes.runtime.resolved_heads.get(request.head_key)
+        if head is not None and self._is_settled:  # the requests before it on its connection were the same
+            await self._serve_exchange(request, routes, head)
+        elif path in routes.public_pages:
             if path == READY_PATH and self.features is not None:
                 await self.features.store.wait_for_check()
             await request.send_reply(routes.public_pages[path](request))
@@ -114,13 +117,12 @@ class Gateway:
         else:
             if not self._is_settled:
                 routes = await self._wait_until_settled(request.clock)
-            await self._serve_exchange(request, routes)
+            await self._serve_exchange(request, routes, head)
 
-    async def _serve_exchange(self, request: ClientRequest, routes: Routes) -> None:
+    async def _serve_exchange(self, request: ClientRequest, routes: Routes, head: ResolvedHead | None) -> None:
         clock, headers = request.clock, request.headers
         ticket = None
         now = time.time()
-        head = routes.runtime.resolved_heads.get(request.head_key)
         if head is None or now >= head.valid_until:
             head = routes.resolve_head(request, now)
         record = ExchangeRecord(

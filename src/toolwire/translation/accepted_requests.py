@@ -25,7 +25,7 @@ def is_accepted(codec: Codec, model: str, members: Members, judged: frozenset[st
     found = judged.intersection(members)
     if not found:
         return True
-    key = (codec.name, model, frozenset([(name, bytes(members[name])) for name in found]))
+    key = (codec.name, model, frozenset(zip(found, map(bytes, map(members.__getitem__, found)), strict=True)))
     known = _judged.get(key)
     return _judge(codec, key) if known is None else known
 

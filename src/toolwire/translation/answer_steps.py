@@ -569,7 +569,7 @@ def _needs_refusal_part(finish: Finish, steps: AnswerSteps) -> bool:
 
 def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool:
     """Is the answer only text and complete calls of functions with the client's parameters, without seals or policy?"""
-    choices, names, has_policy = response.choices, steps.tool_names, bool(steps.policy_undo)
+    choices, names, has_policy = response.choices, steps.tool_names, steps.policy_undo is not NOTHING_TO_UNDO
     for choice in choices:
         # Arguments that are not an object matter only where the finish reason says that they may be cut off, and to
         # clients that must be able to parse them.

@@ -177,23 +177,20 @@ class Exchange:
 
     def translate_request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
         """The client's request in the provider's protocol. `records` are what the store has under `memory_keys`."""
+        opened, self._opened = self._opened, None
         try:
-            return self._translate_request(body, records)
+            if opened is not None and opened[0] is body:
+                _, ledger, request = opened
+            else:
+                ledger = Ledger(self.client.name, self.provider.name)
+                request = self._open_request(body, records, ledger)
+            if self.image_descriptions:
+                request = replace_images(request, self.image_descriptions, ledger)
+            self._provider_request = request = self._adapt_request(request, ledger)
+            self._request_ledger = ledger
+            return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
         except RecursionError:  # newer Pythons read deeper JSON than the steps can walk
             raise Malformed(None, TOO_DEEP) from None
-
-    def _translate_request(self, body: Body, records: Mapping[str, bytes]) -> Translation:
-        opened, self._opened = self._opened, None
-        if opened is not None and opened[0] is body:
-            _, ledger, request = opened
-        else:
-            ledger = Ledger(self.client.name, self.provider.name)
-            request = self._open_request(body, records, ledger)
-        if self.image_descriptions:
-            request = replace_images(request, self.image_descriptions, ledger)
-        self._provider_request = request = self._adapt_request(request, ledger)
-        self._request_ledger = ledger
-        return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
 
     def find_images(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> tuple[Media, ...]:
         """The images of a request, and of earlier turns in the records. `image_descriptions` can have texts for them
@@ -268,7 +265,8 @@ class Exchange:
             keep_all_tools=plan is not None,
             stale_turns=plan.stale_turns if plan is not None else 0,
         )
-        self._repair_plan = plan_repair(request, options, changes.tool_names.other_names)
+        if options.repairs_answers or options.tool_prompt:
+            self._repair_plan = plan_repair(request, options, changes.tool_names.other_names)
         if plan is not None:
             changes.tool_search = search = ToolSearch(plan, request, changes.tool_names, provider.constraints)
             search.note_deferred(ledger)
@@ -313,8 +311,9 @@ class Exchange:
     @property
     def can_take_rounds(self) -> bool:
         """Can it be that the model must be asked again before the client gets its answer?"""
-        changes = self._changes
-        return bool(changes.added_tool_names) or changes.policy_undo.can_refuse or self._may_pause or self._asks_again
+        if self._changes.added_tool_names or (self.has_policy_undo and self._changes.policy_undo.can_refuse):
+            return True
+        return self._may_pause or self._asks_again
 
     @property
     def _asks_again(self) -> bool:
@@ -450,7 +449,7 @@ class Exchange:
         if whole_rounds is not None and rounds is not None and (rounds.intercepted or rounds.resumptions):
             response = fold(whole_rounds.events)
             ledger.notes.update(whole_rounds.repairs.notes)
-        else:
+        elif self._repair_plan is not None:
             response = self._repair_response(response, ledger)
         is_repaired = response is not answered
         if is_repaired and response.failure is not None:
@@ -510,9 +509,10 @@ class Exchange:
     @property
     def has_policy_undo(self) -> bool:
         """Did policy rules change tools, so that calls of them must be changed back?"""
-        return bool(self._changes.policy_undo)
+        return self._changes.policy_undo is not NOTHING_TO_UNDO
 
     def make_answer_steps(self, seed: str, ledger: Ledger, is_repaired: bool = False) -> AnswerSteps:
+        undo = self._changes.policy_undo
         return AnswerSteps(
             self.client,
             self.provider,
@@ -526,15 +526,17 @@ class Exchange:
             uses_memory=self.uses_memory,
             stamp_seals=self.options.stamp_seals,
             envelope_keys=self.envelope_keys,
-            policy_undo=self._changes.policy_undo.without_retries,
+            policy_undo=undo if undo is NOTHING_TO_UNDO else undo.without_retries,
             is_repaired=is_repaired,
         )
 
     def client_tool_name(self, name: str) -> str:
         """The client's own name of a tool that the provider knows by this name."""
+        if not self._changes.tool_names.names and not self.has_policy_undo:
+            return name
         original = self._changes.tool_names.client_tool(name)
         call = Call("", name) if original is None else Call("", original.name, namespace=original.namespace)
-        call = self._changes.policy_undo.restore_name(call) if self._changes.policy_undo else call
+        call = self._changes.policy_undo.restore_name(call)
         return f"{call.namespace}.{call.name}" if call.namespace else call.name
 
     @property

@@ -47,46 +47,24 @@ class CheckedNames(Struct, frozen=True, gc=False):
 PLAIN_NAMES = CheckedNames()
 
 
-class ClientBody:
+class ClientBody(Struct, eq=False):
     """The bytes of a request, its outermost members, the decoded value and the request in the internal form: each is
     made at most once, and shared by all who ask."""
 
-    __slots__ = (
-        "_repairs",
-        "_request",
-        "_tool_count",
-        "_value",
-        "codec",
-        "data",
-        "has_lone_halves",
-        "is_judged",
-        "members",
-        "names",
-        "peek",
-    )
-
-    def __init__(
-        self,
-        codec: Codec,
-        data: bytes,
-        members: Members = EMPTY_MAPPING,
-        peek: RequestPeek = RequestPeek(),  # noqa: B008 — it is frozen
-        names: CheckedNames = PLAIN_NAMES,
-        has_lone_halves: bool = False,
-    ) -> None:
-        self.codec, self.data = codec, data
-        self.members, self.peek, self.names = members, peek, names
-        self.has_lone_halves = has_lone_halves
-        """Has it half of a surrogate pair? The translation replaces it and reports that, so these bytes do not pass."""
-        self.is_judged = False
-        """Has somebody decided by what is inside of it? Then it is written again from what was read."""
-        self._tool_count = -1
-        self._value: Object | None = None
-        self._request: Request | None = None
-        self._repairs: list[Path] = []
-
-    def __len__(self) -> int:
-        return len(self.data)
+    codec: Codec
+    data: bytes
+    members: Members = EMPTY_MAPPING
+    peek: RequestPeek = RequestPeek()
+    names: CheckedNames = PLAIN_NAMES
+    has_lone_halves: bool = False
+    """Has it half of a surrogate pair? The translation replaces it and reports that, so these bytes do not pass."""
+    is_judged: bool = False
+    """Has somebody decided by what is inside of it? Then it is written again from what was read."""
+    repairs: list[Path] = []
+    """The places where U+FFFD replaced half of a surrogate pair; known once it is decoded."""
+    _tool_count: int = -1
+    _value: Object | None = None
+    _request: Request | None = None
 
     @property
     def tool_count(self) -> int:
@@ -109,7 +87,7 @@ class ClientBody:
     def decode(self) -> Object:
         """The whole value; what a key has that is there twice is its last value. Raises Malformed."""
         if self._value is None:
-            self._value = expect_object(decode(self.data, None, len(self.data), self._repairs), None)
+            self._value = expect_object(decode(self.data, None, len(self.data), self.repairs), None)
         return self._value
 
     def read_request(self) -> Request:
@@ -121,11 +99,6 @@ class ClientBody:
                 raise Malformed(None, TOO_DEEP) from None
         return self._request
 
-    @property
-    def repairs(self) -> Sequence[Path]:
-        """The places where U+FFFD replaced half of a surrogate pair; known once it is decoded."""
-        return self._repairs
-
     def judge(self) -> Object:
         """The whole value, for rules, rights and limits: what they judge is what is sent. A provider could read other
         things from the client's own bytes, such as the first of two equal keys. Raises Malformed."""
@@ -134,9 +107,11 @@ class ClientBody:
         return value
 
     def write(self, model: str = "") -> bytes:
-        """The body for a provider of its own protocol, with the provider's name of the model; "" leaves it as it is.
-        These are the client's own bytes, unless somebody has judged them. Both keep the prefix of a conversation, so
-        that prompt caches hold."""
+        """The body for a provider of its own protocol, with the provider's name of the model, if it is in a body; ""
+        leaves it as it is. These are the client's own bytes, unless somebody has judged them. Both keep the prefix of a
+        conversation, so that prompt caches hold."""
+        if not self.codec.http.model_in_body:
+            model = ""
         if self.is_judged:
             value = self.decode()
             return encode({**value, "model": model} if model and value.get("model") != model else value)
@@ -184,7 +159,7 @@ UNREADABLE = Failure("invalid", "the body must be a JSON object, with a string a
 
 def read_object(codec: Codec, data: bytes, is_forwarded: bool = False) -> ClientBody | Failure:
     """Read the outermost members of a body that has its model and its stream flag as the protocol does."""
-    if has_too_many_values(data):
+    if len(data) > MAX_VALUES and has_too_many_values(data):
         return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
     body = _read_body(codec, data, data, codec.peek_request, is_forwarded)
     if body is None:
@@ -231,17 +206,12 @@ def _read_body(
     peek = peek_members(members)
     if peek is None:
         return None
-    names = _check_members(codec, members, readable, is_forwarded)
-    return ClientBody(codec, data, members, peek, names, readable is not data)
-
-
-def _check_members(codec: Codec, members: Members, data: bytes, is_forwarded: bool) -> CheckedNames:
     # Without white space, these keys and values fill the body exactly if no key is there twice: most clients write so.
     # A key has two quotes, a colon and, except for the last, a comma; around all are two braces.
-    size = len('"":,'.join(members)) + sum(map(len, members.values())) + 5
-    if size == len(data) and _plain_names(codec, is_forwarded).issuperset(members):
-        return PLAIN_NAMES
-    return check_names(codec.request_members, [name for name, _ in list_members(data)], is_forwarded)
+    size, names = len('"":,'.join(members)) + sum(map(len, members.values())) + 5, PLAIN_NAMES
+    if size != len(readable) or not _plain_names(codec, is_forwarded).issuperset(members):
+        names = check_names(codec.request_members, [name for name, _ in list_members(readable)], is_forwarded)
+    return ClientBody(codec, data, members, peek, names, readable is not data)
 
 
 @lru_cache(maxsize=32)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeAlias, final
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from toolwire.core import ids
@@ -308,6 +308,8 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     """The client's own id of the request, if it sent a usable one."""
     upstream_headers: UpstreamHeaders
     """The headers that upstreams got for it: those that depend on the body, and all."""
+    named_session: str
+    """The session that a header names; "" if none does."""
 
 
 @final
@@ -329,7 +331,9 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     """Unix time of the start."""
     ticket: Ticket | None = None
     """Its share of the memory budget."""
-    body: ClientBody = NO_BODY
+    named_session: str = ""
+    """The session that a header names."""
+    body: ClientBody = field(default_factory=lambda: NO_BODY)
     model: str = ""
     stream: bool = False
     framing: str = ""

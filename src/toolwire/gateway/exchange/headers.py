@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from toolwire.core.codec import need_no_headers
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
 from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers, HeaderTable
 from toolwire.protocols import CODECS
@@ -20,6 +21,7 @@ OWN_ACCOUNT_HEADERS = {codec.name: HeaderTable(codec.http.forwarded_headers) for
 RETURNED_HEADERS = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
 _MAX_CACHED_UPSTREAMS = 16
 _NO_HEADERS: Mapping[str, str] = {}
+_NOT_NEEDED: Headers = ()
 
 
 def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
@@ -27,7 +29,9 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
     only those that its protocol defines are forwarded."""
     codec, gateway_id = upstream.codec, call.runtime.gateway_id
     same_protocol = codec.name == call.client_codec.name
-    needed = codec.http.extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
+    extra_headers, needed = codec.http.extra_headers, _NOT_NEEDED
+    if extra_headers is not need_no_headers:
+        needed = extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
     cached = call.upstream_headers.get(upstream)
     if cached is not None and cached[0] == needed:
         return cached[1]

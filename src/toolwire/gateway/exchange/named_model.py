@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
@@ -37,7 +37,7 @@ class NamedModel(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     place: Literal["", "body", "form", "path"] = ""
-    body: ClientBody = NO_BODY
+    body: ClientBody = field(default_factory=lambda: NO_BODY)
     content_type: str = JSON_TYPE
     names: CheckedNames = PLAIN_NAMES
     value_span: tuple[int, int] = (0, 0)

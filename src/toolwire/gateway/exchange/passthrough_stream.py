@@ -82,7 +82,8 @@ class PassthroughStream:
         if self.is_cut_off:
             return b""
         read_repeat, out = self._reader.read_repeat, []
-        for frame in self._split_frames(data):
+        are_whole = not self._partial_frame and data.endswith(b"\n\n") and data.find(b"\r") < 0
+        for frame in split_after_frames(data) if are_whole else self._split_frames(data):
             if (text := read_repeat(frame)) is not None:
                 self.text_length += len(text) if text.isascii() else measure_text(text)
                 out.append(frame)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from toolwire.core.codec import RateLimit
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.metrics import ACCOUNT_COOLDOWN, PROVIDER_COOLDOWN
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -70,21 +71,18 @@ class ProviderHealth:
         rows = [(model, until - now) for (name, model), until in self._cooldown_until.items() if name == provider]
         return [(model, seconds) for model, seconds in rows if seconds > 0]
 
-    def record_success(self, provider: str, model: str, ends_cooldown: bool = True) -> None:
+    def record_success(self, provider: Provider, model: str) -> None:
         """Forget the failures. The rest of a limited account lasts as long as its provider said, in spite of answers to
         earlier requests."""
         if self._failures:
-            self._failures.pop((provider, model), None)
-        if ends_cooldown and self._cooldown_until:
-            self._end_cooldown(provider, model)
+            self._failures.pop((provider.label, model), None)
+        if self._cooldown_until and not provider.account:
+            self._end_cooldown(provider.name, model)
 
     def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
         if len(self.token_limits) >= MAX_TRACKED_MODELS:
             self.token_limits.clear()
         self.token_limits[provider, model] = token_limit
-
-    def has_refused_tools(self, provider: str, model: str) -> bool:
-        return (provider, model) in self.models_without_tools
 
     def record_tool_refusal(self, provider: str, model: str) -> None:
         if len(self.models_without_tools) >= MAX_TRACKED_MODELS:

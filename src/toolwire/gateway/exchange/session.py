@@ -31,28 +31,25 @@ _scan_value = JSONDecoder().raw_decode
 _skip_separator = cast("Callable[[str, int], re.Match[str]]", re.compile(r"[\s,]*").match)
 
 
-def find_session(call: GatewayRequest) -> str:
-    """The session of a request: a digest, because clients choose what it is made from. Sessions of different keys are
-    never the same. "" for a request without a conversation."""
-    key = call.caller.key
-    owner = key.name if key is not None else ""
-    if (named := session_header(call.headers)) != "":
-        return _session_id("header", owner, named)
-    if call.body.peek.continues:
-        return _session_id("continues", owner, call.body.peek.continues)
-    turns = call.body.members.get(call.client_codec.constraints.turns_key)
-    start = read_start(turns) if turns is not None else ""
-    return _session_id("start", owner, start) if start else ""
-
-
-def session_header(headers: Mapping[str, str]) -> str:
+def find_named_session(headers: Mapping[str, str]) -> str:
+    """The session that a header names; "" if none does."""
     if headers.keys().isdisjoint(SESSION_HEADERS):
         return ""
     return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
-def _session_id(*words: str) -> str:
-    return hex_digest("\0".join(words), 16)
+def find_session(call: GatewayRequest) -> str:
+    """The session of a request: a digest, because clients choose what it is made from. Sessions of different keys are
+    never the same. "" for a request without a conversation."""
+    key, body = call.caller.key, call.body
+    if call.named_session:
+        kind, name = "header", call.named_session
+    elif body.peek.continues:
+        kind, name = "continues", body.peek.continues
+    else:
+        turns = body.members.get(call.client_codec.constraints.turns_key)
+        kind, name = "start", read_start(turns) if turns is not None else ""
+    return hex_digest(f"{kind}\0{key.name if key is not None else ''}\0{name}", 16) if name else ""
 
 
 def read_start(turns: Raw) -> str:
@@ -89,5 +86,9 @@ def _read_first_turn(text: str) -> str:
 
 
 def _list_texts(parts: Json) -> list[str]:
-    texts = [part.get("text") if isinstance(part, dict) else part for part in parts] if isinstance(parts, list) else ()
-    return [text for text in texts if isinstance(text, str)]
+    texts: list[str] = []
+    for part in parts if isinstance(parts, list) else ():
+        text = part.get("text") if isinstance(part, dict) else part
+        if isinstance(text, str):
+            texts.append(text)
+    return texts

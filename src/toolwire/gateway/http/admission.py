@@ -59,8 +59,6 @@ class Admission:
 
     def take_share(self, key_name: str) -> Failure | None:
         """Count a request for its key. A failure if the key has too many in flight already."""
-        if not key_name:
-            return None
         of_key = self.by_key.get(key_name, 0)
         limit = max(MIN_REQUESTS_OF_KEY, int(self.settings.max_requests * KEY_SHARE))
         if of_key < limit:
@@ -153,7 +151,7 @@ class Ticket(Struct, eq=False):
             return True
         if admission.in_flight >= admission.settings.max_requests or not self.hold(weigh_body(body)):
             return False
-        if admission.take_share(self._key_name) is not None:
+        if self._key_name and admission.take_share(self._key_name) is not None:
             return False
         admission.in_flight += 1
         self._is_counted = self._has_place = True
@@ -170,7 +168,7 @@ class Ticket(Struct, eq=False):
             return Failure("too_large", f"{message}; send less, or raise server.max_memory", 413)
         if not self.hold(weight):
             return memory_failure()
-        refused = admission.take_share(self._key_name)
+        refused = admission.take_share(self._key_name) if self._key_name else None
         if refused is not None:
             return refused
         self._is_counted = True  # those in the queue count for their key, too

@@ -21,8 +21,11 @@ Result = TypeVar("Result")
 
 async def run_by_size(size: int, work: Callable[[], Result]) -> Result:
     """Run the work at once if it is small, else in a thread."""
-    if size < LARGE_BODY:
-        return work()
+    return work() if size < LARGE_BODY else await run_in_thread(work)
+
+
+async def run_in_thread(work: Callable[[], Result]) -> Result:
+    """Run large work. What every request does asks for its size itself, which costs less than `run_by_size`."""
     return await asyncio.get_running_loop().run_in_executor(_executor, work)
 
 

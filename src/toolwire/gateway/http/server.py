@@ -304,7 +304,8 @@ class ClientConnection(asyncio.Protocol):
         if (
             is_between_requests
             and head is not None
-            and not self._must_wait()
+            and self.current_request is None
+            and self.write_blocked is None
             and not self._unparsed
             and (length := head.match_length(data))
         ):
@@ -313,7 +314,8 @@ class ClientConnection(asyncio.Protocol):
             parser.bytes_without_progress = 0
             self.last_activity = self.clock()
             body = data[head.fixed_size + len(length) :]
-            self.enqueue_request(HttpRequest(self, head.request_line, headers, head.head_key, body))
+            self.current_request = HttpRequest(self, head.request_line, headers, head.head_key, body)
+            self._server.start_request(self.current_request)
             return
         self._cached_head = None
         if self._is_parsing_later:

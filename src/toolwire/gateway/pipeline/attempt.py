@@ -38,7 +38,7 @@ from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
-from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
@@ -125,12 +125,12 @@ async def send_request(
         if record.upstream.address != upstream.address_label:
             record.upstream = replace(record.upstream, address=upstream.address_label)
         headers = upstream_request_headers(call, upstream, body)
-        call_headers = ((REQUEST_ID_HEADER, record.request_id), *telemetry.upstream_headers(record))
+        call_headers = ((REQUEST_ID_HEADER, record.request_id), *call.running.trace_headers)
         sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
         response = await runtime.client.send_request(*sent)
         if type(response) is TransportError and response.kind == "stale-connection":
-            provider, seconds = upstream.provider.label, call.clock() - started
-            telemetry.record_attempt(record, provider, response.kind, seconds, is_transport_error=True)
+            seconds = call.clock() - started
+            telemetry.record_attempt(record, upstream.provider, response.kind, seconds, is_transport_error=True)
             response = await runtime.client.send_request(*sent)
     if upstream.hidden_keys and type(response) is HttpResponse:
         response.hide_keys(upstream.hidden_keys)
@@ -240,7 +240,8 @@ async def _read_whole_response(
             return passed
         exchange = prepared.exchange
         translate = exchange.translate_streamed_response if is_stream else exchange.translate_response
-        translation = await run_by_size(_weigh_answer(exchange, data), partial(translate, data))
+        is_large = _weigh_answer(exchange, data) >= LARGE_BODY
+        translation = await run_in_thread(partial(translate, data)) if is_large else translate(data)
     except Malformed as bad:
         return error_replies.unreadable_response(call, upstream, bad)
     call.runtime.telemetry.end_call(call.running, exchange.last_usage(translation.usage))

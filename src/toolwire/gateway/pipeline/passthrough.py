@@ -281,7 +281,7 @@ async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failu
     if key is None or not key.is_restricted or not named.body.members:
         return None
     body, has_outer = named.body, named.place == "body" and bool(named.name)
-    return await run_by_size(len(body), lambda: refuse_inner_models(router, body, named.name, key, has_outer))
+    return await run_by_size(len(body.data), lambda: refuse_inner_models(router, body, named.name, key, has_outer))
 
 
 async def _refuse_unjudged_tools(
@@ -292,7 +292,7 @@ async def _refuse_unjudged_tools(
     if not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
         return None
     try:
-        found = await run_by_size(len(body), lambda: find_unjudged_tools(body.codec.request_members, body.judge()))
+        found = await run_by_size(len(body.data), lambda: find_unjudged_tools(body.codec.request_members, body.judge()))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     if found is None:

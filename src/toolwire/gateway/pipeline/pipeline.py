@@ -35,10 +35,10 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.inner_members import refuse_inner_models
 from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES
-from toolwire.gateway.exchange.session import find_session, session_header
+from toolwire.gateway.exchange.session import find_session
 from toolwire.gateway.exchange.stages import ExtendedRequest, Stages
 from toolwire.gateway.http.client_request import ClientRequest
-from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
 from toolwire.gateway.pipeline.passthrough import forward_native
@@ -76,8 +76,11 @@ class Pipeline:
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         extended: ExtendedRequest = await self.admit(call, targets) if self.stages.admit else call
-        if type(extended) is GatewayRequest:
-            extended = await _pass_through(self.stages.extend[call.client_codec.name], extended, targets, self)
+        for extend in self.stages.extend[call.client_codec.name]:
+            if type(extended) is not GatewayRequest:
+                break
+            call = extended
+            extended = await extend(call, targets, self)
         if type(extended) is not GatewayRequest:
             await relay_answer(request, call, extended)
             return
@@ -103,8 +106,9 @@ class Pipeline:
         if sinks.wants_bodies:
             record.traffic.request_body = body
         if sinks.wants_capture:
-            record.traffic.capture = ExchangeCapture(body, bool(session_header(call.headers)))
-        read = await run_by_size(len(body), partial(read_client_body, call.client_codec, body))
+            record.traffic.capture = ExchangeCapture(body, call.named_session != "")
+        read_body = partial(read_client_body, call.client_codec, body)
+        read = read_body() if len(body) < LARGE_BODY else await run_in_thread(read_body)
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, read)
         peek = read.peek
@@ -206,9 +210,8 @@ class Pipeline:
         if token_limit is None and upstream.codec.name != call.client_codec.name:
             learnt = health.token_limits.get((target.provider.name, target.model))
             token_limit = learnt or self.runtime.find_output_limit(upstream)
-        prompts_tools = upstream.prompt_if_refused != "" and health.has_refused_tools(
-            target.provider.name, target.model
-        )
+        has_refused_tools = (target.provider.name, target.model) in health.models_without_tools
+        prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""
         attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
         prepared = await self._prepare(call, attempt)
         answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
@@ -235,9 +238,9 @@ class Pipeline:
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
         telemetry, health = self.runtime.telemetry, self.runtime.health
-        provider, now = target.provider.label, call.clock()
+        provider, now = target.provider, call.clock()
         if type(answer) is not AttemptFailed:
-            health.record_success(provider, target.model, ends_cooldown=not target.provider.account)
+            health.record_success(provider, target.model)
             telemetry.record_attempt(call.record, provider, "ok", now - started)
             for after in self.stages.after:
                 after(call, target, answer, now)
@@ -254,7 +257,7 @@ class Pipeline:
         for after in self.stages.after:
             is_handled |= after(call, target, answer, now)
         if not is_handled and answer.can_fall_back:
-            health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
+            health.record_failure(provider.label, target.model, now, server.cooldown_after, server.cooldown)
 
     async def _retry_target(
         self,

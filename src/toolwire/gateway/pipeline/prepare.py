@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from toolwire.gateway.exchange.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.exchange.inner_members import check_inner_members
-from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.tool_formats.families import OFF
@@ -48,32 +49,34 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
         and not (upstream.codec.rewritten_markers and call.body.may_have(upstream.codec.rewritten_markers))
     )
     if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, attempt):
-        return PassthroughRequest(attempt, upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
+        return PassthroughRequest(attempt, upstream, call.body.write(upstream.model), call, _make_exchange)
     exchange = _make_exchange(call, attempt)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
-    data, size = call.body.data, len(call.body)
+    data, is_large = call.body.data, len(call.body.data) >= LARGE_BODY
     try:
-        await _check_inner_members(call, upstream, exchange)
-        exchange.set_request(data, await run_by_size(size, call.body.read_request), call.body.repairs)
-        ids = await run_by_size(size, lambda: exchange.memory_keys(data)) if exchange.uses_memory else None
-        if ids and call.signature_store is not None:
-            loaded = await call.signature_store.load_signatures(ids)
+        if not exchange.is_cross_protocol:
+            await _check_inner_members(call, upstream, exchange)
+        read_request = call.body.read_request
+        exchange.set_request(data, await run_in_thread(read_request) if is_large else read_request(), call.body.repairs)
+        if exchange.uses_memory:
+            loaded = await _load_signatures(call, exchange)
             if isinstance(loaded, Failure):
                 return error_replies.gateway_error(call, loaded)
             stored = loaded
-        await _describe_images(call, upstream, exchange, stored)
-        translation = await run_by_size(size, lambda: exchange.translate_request(data, stored))
+        if upstream.image_model:
+            await _describe_images(call, upstream, exchange, stored)
+        translate = partial(exchange.translate_request, data, stored)
+        translation = await run_in_thread(translate) if is_large else translate()
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger = translation.ledger
-    if not exchange.is_cross_protocol and upstream.codec.http.refused_headers:
-        for name in [one for one in upstream.codec.http.refused_headers if one in call.headers]:
-            ledger.note("no-counterpart", None, f"the header `{name}` was left out", "this server refuses it")
+    if not exchange.is_cross_protocol:
+        _note_refused_headers(call, upstream, ledger)
     codes = ledger.codes
     can_pass = can_pass and not exchange.has_tool_search
     if can_pass and not codes and not stored:
         # The translation changed nothing: what the client has sent is sent, so that prompt caches keep their prefix.
-        body = body_with_upstream_model(call, upstream)
+        body = call.body.write(upstream.model)
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(attempt, upstream, body, exchange, None, ())
         return PassthroughRequest(attempt, upstream, body, call, _make_exchange)
@@ -81,12 +84,27 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
     return refused or TranslatedRequest(attempt, upstream, translation.body, exchange, ledger, codes)
 
 
+def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledger) -> None:
+    for name in upstream.codec.http.refused_headers:
+        if name in call.headers:
+            ledger.note("no-counterpart", None, f"the header `{name}` was left out", "this server refuses it")
+
+
+async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:
+    """What the store has for the earlier turns of a request."""
+    data = call.body.data
+    ids = await run_by_size(len(data), lambda: exchange.memory_keys(data))
+    if not ids or call.signature_store is None:
+        return EMPTY_MAPPING
+    return await call.signature_store.load_signatures(ids)
+
+
 async def _describe_images(
     call: GatewayRequest, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes]
 ) -> None:
     """Have the images of a request described, if the model cannot see."""
-    describer, size = call.runtime.image_describer, len(call.body)
-    if not upstream.image_model or describer is None:
+    describer, size = call.runtime.image_describer, len(call.body.data)
+    if describer is None:
         return
     if not stored and not call.body.may_have(call.client_codec.http.media_markers):
         return
@@ -98,9 +116,8 @@ async def _describe_images(
 async def _check_inner_members(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
     """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
     rules = exchange.options.policy
-    is_judged = bool(rules) or upstream.options.max_output_tokens is not None
-    if is_judged and not exchange.is_cross_protocol:
-        await run_by_size(len(call.body), lambda: _check_body(call.body, rules))
+    if rules or upstream.options.max_output_tokens is not None:
+        await run_by_size(len(call.body.data), lambda: _check_body(call.body, rules))
 
 
 def _check_body(body: ClientBody, rules: Sequence[Rule]) -> None:
@@ -192,17 +209,12 @@ def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
     if reads_media and call.body.may_have(call.client_codec.http.media_markers):
         return False
     limit = upstream.max_tools
-    if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:
+    if limit is not None and len(call.body.data) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:
         return False
     if call.body.may_have(call.client_codec.http.history_markers):
         return False
     judged = upstream.judged_members
     return not judged or is_accepted(upstream.codec, upstream.model, call.body.members, judged)
-
-
-def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
-    """The client's own bytes, with the provider's name of the model."""
-    return call.body.write(upstream.model if upstream.codec.http.model_in_body else "")
 
 
 def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Failure:
@@ -211,7 +223,7 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Fa
     keys = call.runtime.envelope_keys_of(call.caller.key)
     options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules, envelope_keys=keys)
     if not rules:
-        return body_with_upstream_model(call, upstream)
+        return call.body.write(upstream.model)
     try:
         _check_body(call.body, rules)
         translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body.data)
@@ -219,4 +231,4 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Fa
         return Failure("invalid", str(bad), 400, param=bad.path)
     if translation.ledger.codes:
         return translation.body
-    return body_with_upstream_model(call, upstream)
+    return call.body.write(upstream.model)

@@ -33,6 +33,7 @@ from toolwire.gateway.pipeline.attempt import (
     end_stream_call,
     run_leftover_tool_calls,
 )
+from toolwire.gateway.telemetry.record import PassedAnswer
 from toolwire.translation.streaming import StreamTranslation
 
 USAGE_SECONDS = 1.0
@@ -69,7 +70,8 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
         record.traffic.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
     if record.costs.is_priced and call.runtime.telemetry.tells_costs:
-        extra = {**extra, COST_HEADER: cost_header(record.costs.total, record.costs.unpriced_count)}
+        costs = record.costs.add_up()
+        extra = {**extra, COST_HEADER: cost_header(costs.total, costs.unpriced)}
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 
@@ -77,17 +79,30 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     headers = {**started.headers, **attempts_header(call.record.attempts)}
     output = await _start_stream(request, call, headers)
     output.start_heartbeat()
-    if call.record.traffic.capture is not None:
-        response, budget = call.record.traffic.capture.client_response, call.runtime.telemetry.recent
-        output.write_nowait = response.copy_writes(output.write_nowait, call.clock, budget)
+    passed = _capture_output(call, started, output)
     if not call.runtime.cancels_on_disconnect or not call.running.counts_use:
-        await relay_stream(call, started, output)
+        await relay_stream(call, started, output, passed=passed)
         return
     usage_wait = UsageWait(request)
     try:
-        await relay_stream(call, started, output, usage_wait)
+        await relay_stream(call, started, output, usage_wait, passed)
     finally:
         usage_wait.close()
+
+
+def _capture_output(call: GatewayRequest, started: StartedStream, output: ClientStream) -> PassedAnswer | None:
+    """Capture what the client gets, where that is wanted. Returns what captures a stream that passes unchanged."""
+    capture, how = call.record.traffic.capture, (call.clock, call.runtime.telemetry.recent)
+    if capture is None:
+        return None
+    is_passed = isinstance(started.stream, PassthroughStream) and call.recorder is None
+    is_passed = is_passed and not started.request.attempt.drops_usage
+    if is_passed and capture.upstream_calls[-1].response.data == b"".join(started.pending_output):
+        passed = PassedAnswer(capture, output.write_nowait, *how)
+        output.write_nowait = passed.write
+        return passed
+    output.write_nowait = capture.client_response.copy_writes(output.write_nowait, *how)
+    return None
 
 
 async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: Mapping[str, str]) -> ClientStream:
@@ -207,14 +222,18 @@ class ClientStream:
 
 
 async def relay_stream(
-    call: GatewayRequest, started: StartedStream, output: StreamOutput, usage_wait: UsageWait | None = None
+    call: GatewayRequest,
+    started: StartedStream,
+    output: StreamOutput,
+    usage_wait: UsageWait | None = None,
+    passed: PassedAnswer | None = None,
 ) -> None:
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(call, started)
     write = _make_writer(call, gate, started, output)
     try:
-        write(b"".join(started.pending_output))
+        (write if passed is None else passed.pass_on)(b"".join(started.pending_output))
         while True:
             if gate is not None and gate.has_work_due:
                 output.write_nowait(await gate.finish_due_work())
@@ -226,7 +245,7 @@ async def relay_stream(
                 if failure is not None:
                     write(stream.fail(failure))
                     break
-            rest = await started.response.pour_into(_make_forwarder(started, write))
+            rest = await started.response.pour_into(_make_forwarder(started, write, passed))
             if isinstance(rest, TransportError):
                 write(stream.fail(error_replies.transport_failure(upstream, rest)))
                 break
@@ -295,16 +314,17 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, output: StreamOutpu
     return write
 
 
-def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool]) -> ChunkSink:
+def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool], passed: PassedAnswer | None) -> ChunkSink:
     """Translates and sends what comes, where it arrives: no task is woken for each piece of a stream."""
     stream = started.stream
     feed = stream.feed
+    if not isinstance(stream, PassthroughStream):
+        return lambda data: write(feed(data))
 
     def forward(data: bytes) -> bool:
-        may_continue = write(feed(data))
-        if stream.failure is None:
-            return may_continue
-        return may_continue and not (isinstance(stream, PassthroughStream) and stream.is_cut_off)
+        out = feed(data)
+        may_continue = write(out) if passed is None or out != data else passed.pass_on(data)
+        return may_continue and not stream.is_cut_off
 
     return forward
 

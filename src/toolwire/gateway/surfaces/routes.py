@@ -20,6 +20,7 @@ from toolwire.core.json_values import Json, Malformed, decode, encode, expect_ob
 from toolwire.core.version import VERSION
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import Caller
+from toolwire.gateway.exchange.client_body import NO_BODY
 from toolwire.gateway.exchange.gateway_request import (
     AttemptFailed,
     GatewayRequest,
@@ -27,6 +28,7 @@ from toolwire.gateway.exchange.gateway_request import (
     ResolvedHead,
     Upstream,
 )
+from toolwire.gateway.exchange.session import find_named_session
 from toolwire.gateway.features.keys.access import AccessControl, refuse_key
 from toolwire.gateway.features.provider_objects.upload_sessions import UploadSessions
 from toolwire.gateway.features.responses.endpoints import NotStoredHere, StateOperation, run_operation
@@ -232,6 +234,7 @@ class Routes:
             ),
             request_id=request_id,
             upstream_headers={},
+            named_session=find_named_session(headers),
         )
         self.runtime.resolved_heads[request.head_key] = head
         return head
@@ -262,6 +265,8 @@ class Routes:
             head.upstream_headers,
             record.started_at,
             request.ticket,
+            head.named_session,
+            NO_BODY,
         )
         if endpoint is None:
             return self._serve_other_path(request, call, head.passthrough)
@@ -450,8 +455,8 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     if endpoint is None:
         raise ValueError(f"{call.client_codec.name} has no endpoint for token counts")
     try:
-        body = await run_by_size(len(call.body), lambda: endpoint.read_body(call.body.decode()))
-        request = await run_by_size(len(call.body), lambda: call.client_codec.read_request(body))
+        body = await run_by_size(len(call.body.data), lambda: endpoint.read_body(call.body.decode()))
+        request = await run_by_size(len(call.body.data), lambda: call.client_codec.read_request(body))
     except Malformed as bad:
         return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
     codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
@@ -465,7 +470,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     record.answer.is_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
-    estimate = await run_by_size(len(call.body), lambda: tokens.estimate_tokens(request))
+    estimate = await run_by_size(len(call.body.data), lambda: tokens.estimate_tokens(request))
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 
@@ -486,7 +491,7 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
     )
     exchange = Exchange(call.client_codec, upstream.codec, options)
     try:
-        translation = await run_by_size(len(call.body), lambda: exchange.translate_request(body))
+        translation = await run_by_size(len(call.body.data), lambda: exchange.translate_request(body))
         translated = expect_object(decode(translation.body), None)
     except Malformed:
         return None

@@ -34,7 +34,7 @@ from toolwire.gateway.http.redact import (
 )
 from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.models.amounts import write_amount
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, Costs, ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import (
     UNLIMITED,
     event_line,
@@ -113,7 +113,6 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     calls: Sequence[CallLine] = ()
     """The calls of providers, if the answer took more than one, or if what one has used was estimated."""
     session: str = ""
-    subagent: str = ""
     attempts: AttemptRows = ()
     tool_runs: Sequence[tuple[str, str]] = ()
     upstream_request_id: str = ""
@@ -144,6 +143,7 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
         "team": printable_text(record.client.team),
         "agent": printable_text(record.client.agent),
         "user_agent": shorten_agent(record.client.user_agent),
+        "subagent": printable_text(record.client.subagent),
         "client_address": printable_text(record.client.address),
         "operation": record.asked.operation,
         "method": printable_text(record.client.method, 16),
@@ -171,36 +171,39 @@ def _shorten(text: str) -> str:
 
 
 def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
-    started, first, usage = record.started, record.first_byte, record.answer.usage
+    started, first, answer = record.started, record.first_byte, record.answer
+    request_id, upstream_id, usage = record.request_id, answer.request_id, answer.usage
     line = LogLine(
         stamp,
         head,
-        _shorten(record.request_id),
+        request_id if len(request_id) <= MAX_NAME else printable_text(request_id),
         (first - started) * 1e5 // 1.0 / 1e2 if first else None,
         (record.ended - started) * 1e5 // 1.0 / 1e2,
         session=record.asked.session,
-        subagent=_shorten(record.client.subagent),
-        upstream_request_id=_shorten(record.answer.request_id),
+        upstream_request_id=upstream_id if len(upstream_id) <= MAX_NAME else printable_text(upstream_id),
         bytes_in=record.traffic.bytes_in,
         bytes_out=record.traffic.bytes_out,
     )
     if usage is not None:
         line.input_tokens, line.output_tokens = usage.input, usage.output
         line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
-        line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.answer.is_estimated
-    _add_calls(line, record)
+        line.reasoning_tokens, line.usage_estimated = usage.reasoning, answer.is_estimated
+    if record.costs.calls:
+        _add_calls(line, record.costs)
     if record.cache is not None:
         line.cache_expected_tokens = record.cache.expected
-    if record.answer.ledgers:
-        summaries = summarise_losses(record.answer.ledgers)[:MAX_DETAILS]
+    if answer.ledgers:
+        summaries = summarise_losses(answer.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
     if record.attempts:
         line.attempts = log_attempts(record.attempts)
-    if record.answer.tool_runs:
-        line.tool_runs = record.answer.tool_runs[:MAX_DETAILS]
-    if record.answer.tool_calls:
-        calls = record.answer.tool_calls[:MAX_DETAILS]
-        line.tool_calls = [(safe_name(client), safe_name(provider)) for client, provider in calls]
+    if answer.tool_runs:
+        line.tool_runs = answer.tool_runs[:MAX_DETAILS]
+    if answer.tool_calls:
+        line.tool_calls = [
+            (name := safe_name(client), name if provider == client else safe_name(provider))
+            for client, provider in answer.tool_calls[:MAX_DETAILS]
+        ]
     if record.message:
         line.message = printable_text(redact_start(record.message), 500)
     if bodies:
@@ -209,21 +212,18 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     return line
 
 
-def _add_calls(line: LogLine, record: ExchangeRecord) -> None:
-    calls = record.costs.calls
-    if not calls:
-        return
+def _add_calls(line: LogLine, of_calls: Costs) -> None:
+    calls = of_calls.calls
     if len(calls) > 1 or calls[0].is_estimated:
         line.calls = [_call_line(call) for call in calls[:MAX_DETAILS]]
-    if not record.costs.is_priced:
+    if not of_calls.is_priced:
         return
-    cost, reported = record.costs.total, record.costs.reported_total
-    if cost is not None:
-        line.cost_usd = _raw_amount(cost)
-    if cost is None or len(calls) > 1:
-        line.unpriced_calls = record.costs.unpriced_count
-    if reported is not None:
-        line.reported_cost_usd = _raw_amount(reported)
+    costs = of_calls.add_up()
+    line.unpriced_calls = costs.unpriced
+    if costs.total is not None:
+        line.cost_usd = _raw_amount(costs.total)
+    if costs.reported is not None:
+        line.reported_cost_usd = _raw_amount(costs.reported)
 
 
 def _escape_line(line: LogLine) -> LogLine:
@@ -231,7 +231,6 @@ def _escape_line(line: LogLine) -> LogLine:
         return text if text.isprintable() else printable_text(text)
 
     line.request_id, line.upstream_request_id = escape(line.request_id), escape(line.upstream_request_id)
-    line.subagent = escape(line.subagent)
     line.loss_details = [(code, escape(place), escape(what)) for code, place, what in line.loss_details]
     return line
 

@@ -368,6 +368,10 @@ class Metrics:
         """The cell of a series in `values`, for what is counted so often that it is looked up once."""
         return self._series_cells[metric.name][labels]
 
+    def find_cells(self, metric: Metric) -> Mapping[tuple[str, ...], int]:
+        """The cells of all series of a metric; asking for a new series adds it."""
+        return self._series_cells[metric.name]
+
     def _model_label(self, record: ExchangeRecord) -> str:
         """The label for the model; `unknown` until it has answered successfully."""
         name = printable_text(record.upstream.model, 100)
@@ -402,8 +406,9 @@ class Metrics:
             self._exchange_cells[exchange_kind] = cells
         return cells
 
-    def count_exchanges(self, records: Iterable[ExchangeRecord]) -> None:
+    def count_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
         values, known = self._values, self._exchange_cells
+        self._count_caches(records)
         for record in records:
             usage = None if record.answer.is_estimated else record.answer.usage
             kind: ExchangeKind = (
@@ -412,10 +417,13 @@ class Metrics:
             )  # fmt: skip
             cells = known.get(kind) or self._find_cells(kind, record)
             values[cells.requests] += 1.0
-            if record.costs.is_priced:
-                self._count_costs(record)
-            if record.cache is not None:
-                self.count_cache(record, record.cache)
+            for call in record.costs.calls if record.costs.is_priced else ():
+                costs = self._cost_cells.get((call.provider, call.model, record.client.key_name))
+                known_cost, unpriced = costs or self._find_cost_cells(record, call)
+                if call.cost is None:
+                    values[unpriced] += 1.0
+                else:
+                    values[known_cost] += float(call.cost)
             for cell in cells.losses:
                 values[cell] += 1.0
             if cells.seconds < 0:
@@ -432,16 +440,6 @@ class Metrics:
                     if count:
                         values[cell] += count
 
-    def _count_costs(self, record: ExchangeRecord) -> None:
-        for call in record.costs.calls:
-            cells = self._cost_cells.get((call.provider, call.model, record.client.key_name))
-            if cells is None:
-                cells = self._find_cost_cells(record, call)
-            if call.cost is None:
-                self._values[cells[1]] += 1.0
-            else:
-                self._values[cells[0]] += float(call.cost)
-
     def _find_cost_cells(self, record: ExchangeRecord, call: CallUsage) -> tuple[int, int]:
         """The cells for the cost of a call, and for calls whose cost is not known."""
         model = printable_text(call.model, 100)
@@ -456,6 +454,11 @@ class Metrics:
                 self._cost_cells.clear()
             self._cost_cells[call.provider, call.model, record.client.key_name] = cells
         return cells
+
+    def _count_caches(self, records: Sequence[ExchangeRecord]) -> None:
+        for record in records:
+            if record.cache is not None:
+                self.count_cache(record, record.cache)
 
     def count_cache(self, record: ExchangeRecord, report: CacheReport) -> None:
         provider, model, cause = record.upstream.provider, self._model_label(record), report.cause

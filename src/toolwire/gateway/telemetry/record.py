@@ -81,14 +81,19 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
         """Writes each piece of a stream, and keeps it here as long as the budget allows."""
         add_piece, add_time = self.pieces.append, self.times.append
 
-        def copy_and_write(data: bytes) -> bool:
+        def write_and_copy(data: bytes) -> bool:
+            may_continue = write(data)
             self.free -= len(data) + PIECE_SIZE
             if self.free >= 0 or self._reserve_more(data, budget):
                 add_piece(data)
                 add_time(clock())
-            return write(data)
+            return may_continue
 
-        return copy_and_write
+        return write_and_copy
+
+    def copy(self) -> CapturedBytes:
+        """The same pieces. They take no more memory, so nothing is reserved for them."""
+        return CapturedBytes(self.pieces.copy(), self.times.copy(), self.dropped, self.is_cut)
 
     @property
     def data(self) -> bytes:
@@ -104,17 +109,15 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
         return released
 
 
-class CapturedResponse:
+class CapturedResponse(msgspec.Struct, eq=False):
     """A provider's answer that is captured while it is read."""
 
-    __slots__ = ("_budget", "_captured", "_clock", "_source", "headers", "status")
-
-    def __init__(
-        self, source: UpstreamResponse, captured: UpstreamCapture, clock: Callable[[], float], budget: CaptureBudget
-    ) -> None:
-        self.status: int = source.status
-        self.headers: dict[str, str] = source.headers
-        self._source, self._captured, self._clock, self._budget = source, captured, clock, budget
+    status: int
+    headers: dict[str, str]
+    _source: UpstreamResponse
+    _captured: UpstreamCapture
+    _clock: Callable[[], float]
+    _budget: CaptureBudget
 
     async def read(self, limit: int) -> bytes | TransportError:
         data = await self._source.read(limit)
@@ -189,7 +192,7 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
             self.error, self.ended = source.detail, self.head_received
             return source
         self.status, self.headers = source.status, source.headers
-        return CapturedResponse(source, self, clock, budget)
+        return CapturedResponse(source.status, source.headers, source, self, clock, budget)
 
 
 class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
@@ -210,23 +213,24 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     @property
     def reserved_bytes(self) -> int:
         """Bytes of the budget that its streams have taken."""
-        reserved = self.client_response.reserved
+        reserved, client = 0, self.client_response
         for call in self.upstream_calls:
+            if call.response is client:  # see `PassedAnswer`
+                return reserved + client.reserved
             reserved += call.response.reserved
-        return reserved
+        return reserved + client.reserved
 
     def count_bytes(self) -> int:
         """The bytes that it takes, now that it has ended; those that were reserved for its streams are included."""
         if len(self.client_request) > MAX_CAPTURED:
             self.client_request = b""
-        answers = [self.client_response]
         self.counted = len(self.client_request)
         for call in self.upstream_calls:
             if len(call.body) > MAX_CAPTURED:
                 call.body = b""
-            answers.append(call.response)
             self.counted += len(call.body)
-        self.counted += sum(one.size + PIECE_SIZE * len(one.pieces) for one in answers)
+        answers = {id(one): one for one in (self.client_response, *(call.response for call in self.upstream_calls))}
+        self.counted += sum(one.size + PIECE_SIZE * len(one.pieces) for one in answers.values())
         return self.counted
 
     def discard(self) -> int:
@@ -237,6 +241,31 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
             released += call.response.discard()
             call.body = b""
         return released
+
+
+class PassedAnswer:
+    """A stream that the client gets as its provider sends it: captured once, until something else is written."""
+
+    __slots__ = ("_budget", "_capture", "_clock", "_write", "pass_on")
+
+    def __init__(
+        self,
+        capture: ExchangeCapture,
+        write: Callable[[bytes], bool],
+        clock: Callable[[], float],
+        budget: CaptureBudget,
+    ) -> None:
+        self._capture, self._write, self._clock, self._budget = capture, write, clock, budget
+        self.pass_on = write
+        """Write what is captured as the provider's answer."""
+        capture.client_response = capture.upstream_calls[-1].response
+
+    def write(self, data: bytes) -> bool:
+        """Write something else. From now on the client's stream is captured by itself."""
+        if data and self.pass_on is self._write:
+            own = self._capture.client_response = self._capture.client_response.copy()
+            self.pass_on = own.copy_writes(self._write, self._clock, self._budget)
+        return self.pass_on(data)
 
 
 SUBAGENT_HEADERS = (
@@ -379,6 +408,17 @@ class Answer(msgspec.Struct, gc=False, eq=False, array_like=True):
             self.losses, self.ledgers = codes, ledgers
 
 
+class CostSum(msgspec.Struct, frozen=True, gc=False):
+    """What the calls of one exchange cost together, in USD."""
+
+    total: Decimal | None
+    """None if no cost is known. Calls with an unknown cost are left out."""
+    reported: Decimal | None
+    """What the providers say themselves; None if none says it."""
+    unpriced: int
+    """Calls whose cost is unknown."""
+
+
 class Costs(msgspec.Struct, gc=False, eq=False, array_like=True):
     """What the calls of providers have used and cost; `Telemetry` writes it."""
 
@@ -387,22 +427,13 @@ class Costs(msgspec.Struct, gc=False, eq=False, array_like=True):
     is_priced: bool = False
     """Were prices looked up for them?"""
 
-    @property
-    def total(self) -> Decimal | None:
-        """In USD; None if no cost is known. Calls with an unknown cost are left out."""
+    def add_up(self) -> CostSum:
         calls = self.calls
-        return calls[0].cost if len(calls) == 1 else add_known([call.cost for call in calls])
-
-    @property
-    def reported_total(self) -> Decimal | None:
-        """What the providers say themselves that the calls cost in USD; None if none says it."""
-        calls = self.calls
-        return calls[0].reported_cost if len(calls) == 1 else add_known([call.reported_cost for call in calls])
-
-    @property
-    def unpriced_count(self) -> int:
-        """Calls of providers whose cost is unknown."""
-        return sum(call.cost is None for call in self.calls)
+        if len(calls) == 1:
+            cost, reported = calls[0].cost, calls[0].reported_cost
+            return CostSum(cost, reported, 1 if cost is None else 0)
+        costs = [call.cost for call in calls]
+        return CostSum(add_known(costs), add_known([call.reported_cost for call in calls]), costs.count(None))
 
 
 class Traffic(msgspec.Struct, gc=False, eq=False, array_like=True):

@@ -62,6 +62,8 @@ class Sinks(Struct, frozen=True, eq=False):
 class RunningExchange(Struct, eq=False):
     record: ExchangeRecord
     sinks: Sinks = Sinks()
+    trace_headers: tuple[tuple[str, str], ...] = ()
+    """The headers that pass its trace on to providers."""
     open_call: CallUsage | None = None
     """The call of a provider that has not ended yet."""
     holdings: tuple[Holding, ...] = ()

@@ -100,7 +100,7 @@ class SpanTracer:
         """Without empty values; a count of 0 is kept."""
         host, _, port = record.upstream.address.rpartition(":")
         is_chat, is_timed = record.asked.operation == "chat", record.asked.stream and record.first_byte
-        usage = record.answer.usage if is_chat else None
+        usage, cost = record.answer.usage if is_chat else None, record.costs.add_up().total
         attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
         attributes: dict[str, AttributeValue | None] = {
             "http.request.method": printable_text(record.client.method, 16),
@@ -131,7 +131,7 @@ class SpanTracer:
             "toolwire.losses": tuple(dict.fromkeys(record.answer.losses)),
             "toolwire.attempts": attempts if len(attempts) > 1 else (),
             "toolwire.usage_estimated": record.answer.is_estimated or None,
-            "toolwire.cost_usd": float(record.costs.total) if record.costs.total is not None else None,
+            "toolwire.cost_usd": None if cost is None else float(cost),
             "toolwire.passthrough": record.is_passthrough or None,
             "toolwire.client_disconnected": record.client_disconnected or None,
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Usage
 from toolwire.gateway.http.stderr import STDERR
-from toolwire.gateway.settings.config import ServerSettings
+from toolwire.gateway.settings.config import Provider, ServerSettings
 from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import (
@@ -109,6 +109,7 @@ class Telemetry:
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self._in_flight = self.metrics.find_cell(IN_FLIGHT)
+        self._attempt_cells = self.metrics.find_cells(ATTEMPTS)
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
         self.tells_costs = False
@@ -170,24 +171,19 @@ class Telemetry:
         sinks = self.choose_sinks(record)
         for start in sinks.started:
             start(record, headers)
-        return RunningExchange(record, sinks)
-
-    def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
-        """The headers that pass the trace on to the provider."""
-        return () if self._tracer is None else self._tracer.trace_headers(record)
+        return RunningExchange(record, sinks, () if self._tracer is None else self._tracer.trace_headers(record))
 
     def record_attempt(
-        self, record: ExchangeRecord, provider: str, outcome: str, seconds: float, is_transport_error: bool = False
+        self, record: ExchangeRecord, provider: Provider, outcome: str, seconds: float, is_transport_error: bool = False
     ) -> None:
-        """Add an attempt: "ok", a status such as "429", or the kind of a transport error. The provider is named with
-        its account (`Provider.label`)."""
-        record.attempts.append((provider, outcome, seconds))
-        provider, _, account = provider.partition("/")
+        """Add an attempt: "ok", a status such as "429", or the kind of a transport error."""
+        name, account = provider.name, provider.account
+        record.attempts.append((f"{name}/{account}" if account else name, outcome, seconds))
         if account:
-            self.metrics.count(ACCOUNT_ATTEMPTS, provider, account, outcome)
-        self.metrics.count(ATTEMPTS, provider, outcome)
+            self.metrics.count(ACCOUNT_ATTEMPTS, name, account, outcome)
+        self.metrics.values[self._attempt_cells[name, outcome]] += 1.0
         if is_transport_error:
-            self.metrics.count(UPSTREAM_ERRORS, provider, outcome)
+            self.metrics.count(UPSTREAM_ERRORS, name, outcome)
 
     def start_call(self, running: RunningExchange, provider: str, model: str, account: str = "") -> None:
         """A request to a provider that may cost something is being sent."""

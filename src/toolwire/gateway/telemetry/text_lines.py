@@ -264,10 +264,11 @@ def _cost_forms(record: ExchangeRecord) -> Forms:
     """What the exchange costs. Nothing if it is free, and a question mark for what is not known."""
     if not record.costs.is_priced:
         return []
-    cost, unknown = record.costs.total, record.costs.unpriced_count > 0
-    if cost is None:
+    costs = record.costs.add_up()
+    if costs.total is None:
         return [_plain("$?"), ()]
-    return [_plain(format_dollars(cost) + ("+?" if unknown else "")), ()] if cost or unknown else []
+    is_shown = costs.total or costs.unpriced
+    return [_plain(format_dollars(costs.total) + ("+?" if costs.unpriced else "")), ()] if is_shown else []
 
 
 def _short_number(number: int | None) -> str:

@@ -304,9 +304,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     ]
     if tools := write_known_tools(write_tools, request.tools, ledger, model):
         out["tools"] = tools
-    if config := _write_tool_config(request, tools, model, ledger):
+    has_functions = declares_functions(tools)
+    if config := _write_tool_config(request, tools, has_functions, model, ledger):
         out["toolConfig"] = config
-    generation = _write_generation_config(settings, model, declares_functions(tools), ledger)
+    generation = _write_generation_config(settings, model, has_functions, ledger)
     if own is not None:
         _add_unknown_keys(own, settings.format is None, generation)
     if generation or (own is not None and _original_node(own, "generationConfig") is not None):
@@ -381,8 +382,9 @@ def _write_system(parts: list[Object], origin: Origin) -> Object:
     return {"parts": parts} | role | names.CONTENT_KEYS.select_unknown(original)
 
 
-def _write_tool_config(request: Request, entries: list[Object], model: Family, ledger: Ledger) -> Object:
-    has_functions = declares_functions(entries)
+def _write_tool_config(
+    request: Request, entries: list[Object], has_functions: bool, model: Family, ledger: Ledger
+) -> Object:
     config = None
     if request.choice is not None:
         declared = has_functions or any("function_declarations" in entry for entry in entries)

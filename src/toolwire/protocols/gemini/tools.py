@@ -210,7 +210,7 @@ def is_written(tool: AnyTool) -> bool:
 
 
 def declares_functions(entries: list[Object]) -> bool:
-    return any("functionDeclarations" in entry for entry in entries)
+    return "functionDeclarations" in chain.from_iterable(entries)
 
 
 def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:

@@ -381,10 +381,10 @@ def _returned_reasoning(reasoning: list[Reasoning], family: Family, ledger: Ledg
 
 
 def peek_request(members: Members) -> RequestPeek | None:
-    found = peek_members(members)
-    if found is None or "tool_choice" not in members:
+    found, choice = peek_members(members), members.get("tool_choice")
+    if found is None or choice is None or not has_other_choice(choice, has_other_shape):
         return found
-    return replace(found, is_unusual=has_other_choice(members["tool_choice"], has_other_shape))
+    return replace(found, is_unusual=True)
 
 
 def read_request(body: Object) -> Request:

@@ -148,7 +148,7 @@ def read_usage(node: Object, path: Path, reading: ReadContext, tier: Json = None
         completion += reasoning
     # OpenRouter counts the searches of all models as Anthropic does.
     details = {field: find_count(node, *keys) for field, keys in _PRICED_DETAILS.items()} if counts else {}
-    origin, priced_tier = Origin(NAME, path, node), read_service_tier(tier)
+    origin, priced_tier = Origin(NAME, path, node), read_service_tier(tier) if tier is not None else ""
     return Usage(prompt, completion, **counts, total=total, origin=origin, service_tier=priced_tier, **details)
 
 
@@ -357,6 +357,9 @@ class _MessagePeek(Struct, gc=False):
     function_call: _NamePeek | None = None
 
 
+_NO_MESSAGE = _MessagePeek()
+
+
 class _ChoicePeek(Struct, gc=False):
     message: _MessagePeek
 
@@ -374,7 +377,7 @@ _decode_peek, _decode_choice_peek = partial_decoder(_ResponsePeek), partial_deco
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
-    if found is None or found.error is not None or not any(len(choice) > MAX_HOLLOW_BYTES for choice in found.choices):
+    if found is None or found.error is not None or max(map(len, found.choices), default=0) <= MAX_HOLLOW_BYTES:
         return None
     usage = read_usage(found.usage, None, ReadContext(NAME), found.service_tier) if found.usage else None
     called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()
@@ -382,8 +385,12 @@ def peek_response(data: bytes) -> ResponsePeek | None:
 
 
 def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...]:
-    called: list[_NamePeek | None] = []
-    for message in [found.message for found in map(_decode_choice_peek, choices) if found is not None]:
-        called += [call.function or call.custom for call in message.tool_calls or ()]
-        called.append(message.function_call)
-    return tuple([one.name for one in called if one is not None and one.name])
+    names: list[str] = []
+    for found in map(_decode_choice_peek, choices):
+        message = _NO_MESSAGE if found is None else found.message
+        for call in message.tool_calls or ():
+            if (named := call.function or call.custom) is not None:
+                names.append(named.name)
+        if message.function_call is not None:
+            names.append(message.function_call.name)
+    return tuple(filter(None, names))

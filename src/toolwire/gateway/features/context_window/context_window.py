@@ -26,16 +26,14 @@ MAX_SHORTENED_WINDOW = 8192
 
 async def refuse_overflow(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
     """An error in the client's protocol if the prompt cannot fit; None if it may."""
-    if len(call.body) < MIN_BODY:
-        return None
     body, window = call.body, find_certain_window(call, upstream)
-    if window is None or len(body) < window * WORDS_PER_TOKEN * MIN_WORD_BYTES:
+    if window is None or len(body.data) < window * WORDS_PER_TOKEN * MIN_WORD_BYTES:
         return None
     if count_odd_runs(body.data) <= window * WORDS_PER_TOKEN:
         return None
     if call.client_codec.http.changes_window(call.headers, body.data):
         return None
-    tokens = await run_by_size(len(body), lambda: count_fewest_tokens(body))
+    tokens = await run_by_size(len(body.data), lambda: count_fewest_tokens(body))
     if tokens <= window:
         return None
     what = f"prompt is too long: {tokens} tokens > {window} maximum"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from toolwire.gateway.exchange.gateway_request import Attempt, AttemptFailed, GatewayRequest
 from toolwire.gateway.exchange.stages import Stage
-from toolwire.gateway.features.context_window.context_window import refuse_overflow
+from toolwire.gateway.features.context_window.context_window import MIN_BODY, refuse_overflow
 
 
 class ContextWindowStage(Stage):
     async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
-        return await refuse_overflow(call, attempt.upstream)
+        return await refuse_overflow(call, attempt.upstream) if len(call.body.data) >= MIN_BODY else None

@@ -315,31 +315,31 @@ class LedgerWriter:
 
     def start_call(self, running: RunningExchange, call: CallUsage) -> None:
         """A call was sent. If it lasts, it is written before it ends."""
-        call.row_id = self._make_id()
+        call.row_id = f"{self._writer_id}-{next(self._numbers)}"
         self._started.append((monotonic() + START_DELAY, running, call))
-        self._start_writing()
+        if self._task is None:
+            self._start_writing()
 
     def end_call(self, record: ExchangeRecord, call: CallUsage) -> None:
         """Queue a call that has ended."""
-        id = call.row_id or self._make_id()
+        id = call.row_id or f"{self._writer_id}-{next(self._numbers)}"
         if len(self._queue) >= MAX_QUEUED and id not in self._queue:
             self._drop(1)
         else:
             self._queue[id] = make_row(id, record, call)
-        self._start_writing()
+        if self._task is None:
+            self._start_writing()
 
     def drop_call(self, call: CallUsage) -> None:
         """A call has ended that has used nothing: it is not kept."""
         self._queue.pop(call.row_id, None)
         if call.row_id in self._noted:
             self._removed[call.row_id] = None
-            self._start_writing()
-
-    def _make_id(self) -> str:
-        return f"{self._writer_id}-{next(self._numbers)}"
+            if self._task is None:
+                self._start_writing()
 
     def _start_writing(self) -> None:
-        if self._task is None and not self._is_closing:
+        if not self._is_closing:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:

@@ -200,18 +200,18 @@ class Limits:
         rules = self._rules_for(record, provider, model)
         held = _find_reservation(running)
         if held is not None:
-            if held.holds(rules, provider, model, len(body)):
+            if held.holds(rules, provider, model, len(body.data)):
                 return None  # another attempt at the same provider, or at one with the same limits
             self.settle(record, held, requests=0)
             running.holdings = tuple(one for one in running.holdings if one is not held)
             running.counts_use = False
         if not rules.counts_use:
-            return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body))
-        tokens = await run_by_size(len(body), partial(_estimate_tokens, body, max_output))
+            return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body.data))
+        tokens = await run_by_size(len(body.data), partial(_estimate_tokens, body, max_output))
         found = self._estimate_use(record, rules, provider, model, tokens)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
-        return await self._hold(running, rules, found, provider, model, len(body))
+        return await self._hold(running, rules, found, provider, model, len(body.data))
 
     async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""

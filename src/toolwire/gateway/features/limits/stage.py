@@ -33,7 +33,7 @@ class LimitStage(Stage):
         return call if refused is None or has_fallback else refused
 
     async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
-        if self._limits.is_reserved(call.running, target.provider, target.model, len(call.body)):
+        if self._limits.is_reserved(call.running, target.provider, target.model, len(call.body.data)):
             return None
         return await self._reserve(call, target)
 
@@ -41,7 +41,7 @@ class LimitStage(Stage):
         """Where a limit judges the tools of a request, what it judges is what is sent."""
         upstream = attempt.upstream
         if self._limits.find_price_rule(call.record, upstream.provider, upstream.model) is not None:
-            judged = await _read_by_size(len(call.body), call.body.judge)
+            judged = await _read_by_size(len(call.body.data), call.body.judge)
             if isinstance(judged, Failure):
                 return error_replies.gateway_error(call, judged)
         return None
@@ -93,7 +93,7 @@ class LimitStage(Stage):
         rule = self._limits.find_price_rule(call.record, provider, model)
         if rule is None:
             return None
-        tools = await _read_by_size(len(body), partial(list_forwarded_tools, body))
+        tools = await _read_by_size(len(body.data), partial(list_forwarded_tools, body))
         if isinstance(tools, Failure):
             return tools
         return self._limits.refuse_tools(rule, call.record, provider, model, tools)

@@ -96,7 +96,7 @@ class ProviderObjects:
         members = call.client_codec.request_members
         # Who only chooses an account judges nothing: the client's bytes may pass.
         read = body.judge if guarded else body.decode
-        found = await run_by_size(len(body), lambda: read_references(members, read))
+        found = await run_by_size(len(body.data), lambda: read_references(members, read))
         if isinstance(found, Failure):
             return found if guarded else call
         for provider in dict.fromkeys(guarded):
@@ -135,7 +135,7 @@ class ProviderObjects:
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
         members = call.client_codec.request_members
-        found = await run_by_size(len(body), lambda: read_references(members, body.judge, is_forwarded=True))
+        found = await run_by_size(len(body.data), lambda: read_references(members, body.judge, is_forwarded=True))
         if isinstance(found, Failure):
             return found
         return await self._refuse_names(call, provider, found, is_first=True)
@@ -196,7 +196,7 @@ class ProviderObjects:
         names = object_names(call, match)
         if body.data and "json" in request.content_type:
             members = call.client_codec.request_members
-            found = await run_by_size(len(body), lambda: read_references(members, body.decode, is_forwarded=True))
+            found = await run_by_size(len(body.data), lambda: read_references(members, body.decode, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
         account = await self._find_account(provider, names) if names else None
         if account is not None:

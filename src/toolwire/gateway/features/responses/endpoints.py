@@ -384,7 +384,7 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     elif options.refers_to_stored:
         body = expand_request(body, history.items, history.referenced)
         call = replace_body(call, body)
-        if len(call.body) > context.max_bytes:
+        if len(call.body.data) > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):
         reply = await pipeline.forward_native(call, targets[0], COMPACT_PATH)

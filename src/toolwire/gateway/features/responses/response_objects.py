@@ -343,7 +343,7 @@ def is_stateless(members: Members) -> bool:
     long bodies with every turn, so nothing else of them is decoded."""
     if bytes(members.get("store", _ABSENT)) != b"false":
         return False
-    if any(bytes(members.get(key, _ABSENT)) not in _FALSY for key in _STATE_KEYS):
+    if not _FALSY.issuperset(map(bytes, filter(None, map(members.get, _STATE_KEYS)))):
         return False
     try:
         items = _decode_input(members.get("input", _ABSENT))

@@ -147,7 +147,7 @@ class ResponsesService(Stage):
         if options.refers_to_stored or options.background:
             call = replace_body(call, expand_request(body, history.items, history.referenced), options.background)
             call.record.asked.session = find_session(call)  # now the start of the conversation is known
-            if len(call.body) > max_bytes:
+            if len(call.body.data) > max_bytes:
                 return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):
             return await self._start_background_job(call, targets, pipeline, recorder, body, claim)

@@ -104,7 +104,8 @@ def count_tokens(
 def exchange_cost(record: ExchangeRecord) -> api.Cost | None:
     if not record.costs.is_priced:
         return None
-    return make_cost(record.costs.total, record.costs.unpriced_count, record.costs.reported_total)
+    costs = record.costs.add_up()
+    return make_cost(costs.total, costs.unpriced, costs.reported)
 
 
 def call_cost(call: CallUsage, is_priced: bool) -> api.CallCost:
