@@ -327,8 +327,7 @@ def test_a_worker_that_is_replaced_finds_no_file_that_was_not_there(tmp_path: Pa
         (tmp_path / "toolwire.toml").write_text('[models]\nevil = "loopback/loopback"\n')
         for pid in old:
             os.kill(pid, signal.SIGKILL)
-        while len(process.children() - old) < 2:
-            pass
+        wait_until(lambda: len(process.children() - old) >= 2)
         assert b'"evil"' not in ask(process.port, "GET", "/v1/models").data
 
 
