@@ -185,11 +185,17 @@ match_interjection = re.compile(
     r"|instante?)(?:,? (?:bitte"
     r"|s['’]il (?:vous|te) plaît|por favor))?"
     r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
-    r"|no problem|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up|now|first|then"
-    r"|so|wait|i see|court)\W+)+",
+    r"|no (?:problem|worries)|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up"
+    r"|now|first|then|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
 ).fullmatch
 """A few words that say nothing of the call. "court" is a token that some models write before `<invoke>`."""
+match_feeling = re.compile(
+    r"\W*(?:(?:i['’]m |i am )?(?:happy|glad) to (?:help|assist)|my (?:mistake|bad)|(?:that['’]s |how )?(?:strange|odd"
+    r"|weird)|(?:the|an?) (?:response|reply|output|answer) (?:is|was) (?:empty|incomplete|truncated))\W+",
+    re.IGNORECASE,
+).fullmatch
+"""What a model says before it announces its work."""
 match_filler = re.compile(
     r"\W*(?:this is a content\W+|(?:(?:hello|world|nono|some|no(?= prefix)|more|extra|prefix|suffix|intro|outro"
     r"|before"
@@ -203,7 +209,7 @@ match_state = re.compile(
     r"(?: (?:still|now|already|also|all|both))?"
     r" (?:fails?|failed|pass(?:es|ed)?|works?|exists?|compiles?|(?:do|does|did)(?:n['’]t| not) (?:exist|work"
     r"|compile|pass|match|start)"
-    r"|(?:is|are)(?: still| now| all| also| not)? (?:missing|wrong|broken|empty|green|red|fine|correct|ready"
+    r"|(?:is|are|was|were)(?: still| now| all| also| not)? (?:missing|wrong|broken|empty|green|red|fine|correct|ready"
     r"|failing|passing"
     r"|running|there|here|invalid|outdated|installed))(?: (?:now|again|already))?"
     r"|(?:the )?user (?:wants|needs|would like) to (?:know|get|find|check)(?P<wanted> (?:the|a"
@@ -267,12 +273,13 @@ _ACTION: Final = (
     r"|sav|stor|appl"
     r"|switch|determin|identif|handl|insert|patch|sort|merg|import|filter|split|calculat|comput|resolv|solv|upgrad"
     r"|enabl|disabl|configur|initiali[sz]|schedul|fork|mount|tackl|redo|undo|restor|back up|delegat|do(?:ing)?\b"
+    r"|boot|compil|(?:spin|spinning|fir(?:e|ing)|wrap|wrapping|clear|clos(?:e|ing)) up|tak(?:e|ing) care of"
     r"|start(?:ing)?\b|begin(?:ning)?\b|continu(?:e|ing)\b|go on\b|get (?:started|going)|finish(?:ing)?\b"
     r"|mak(?:e|ing) (?:sure|(?:the|another) (?:\w+ )?call)\b)\w*"
 )
 """Verbs of work. Alone, or with "it", they say that the model does it now."""
 _PRODUCTION: Final = (
-    r"(?:re-?)?(?:correct|repeat|rewrit|generat|compil|copy|format|pars|extract|count|compar|simplif|extend|prepar"
+    r"(?:re-?)?(?:correct|repeat|rewrit|generat|copy|format|pars|extract|count|compar|simplif|extend|prepar"
     r"|review"
     r"|log|refin|writ|convert|reproduc|list|pick|choos|select|stud|remember|translat|play|book|type|turn|mak(?:e"
     r"|ing)\b|get|set"
@@ -304,37 +311,43 @@ drop_purpose = partial(
 )
 """An announcement that names work: an unknown verb may announce anything."""
 THINGS: Final = frozenset(
-    """access account address airport alarm album amount api app application approach archive array article
-    artist asset attachment attempt audio authentication author availability available backend background
-    backup balance bank basket batch binary book booking booklet branch broken browser buffer bug build bundle
-    button byte cache calendar caller car card cart category cause certificate change changelog channel chart
-    check checkout city class cli client clock cloud cluster code codebase column command commit company
-    compile compiler component computer condition config configuration conflict connection console constant
-    contact container content contents controller cookie cost country coverage crash css currency customer
-    dashboard data database dataframe date datetime day declared defined dependency deployment desktop
-    destination detail device dialog diff difference directory disk distance docker dockerfile docs
-    documentation domain done door drive driver edit editor element elevation email endpoint engine entity
-    enum environment equation error event exception exchange exist export fact factorial fail failure fare
-    feature field file filesystem filter finding fix fixture flag flight folder forecast frontend function
-    gateway git github handled handler happened hash header history home hook host hotel hour html humidity
-    icon id image implementation implemented import index info information infrastructure inode installed
-    inventory invoice issue item job kernel kitchen lamp layer layout lib library license light limit
-    link lint linter loader located location lock log logged logger logic loop machine mail makefile manifest
-    map market measurement media meeting member memory menu metadata method metric middleware migration minute
-    missing module monitor month movie music namespace network news node notebook notification npm number
-    object occurrence operation operator owner package page parameter parser pass password patch path payment
-    permission person phone photo picture pip pipeline plan player playlist plugin policy pool population port
-    post price problem procedure process product profile project property provider proxy purchase queue rate
-    readme recipe redirect refactor refactoring reference refund regex registry regression release reminder
-    repo repository request requirement research reservation resource rest restaurant result road role
-    root route router row running runtime sale schedule schema score screenshot script sdk search second
-    sensor server service session setting setup shell site size socket software solution song source space
-    spec speed stack stacktrace stat state station status step stock storage store stored structure subagent
-    subdirectory submodule sudo suite sum system tab table target task temperature terminal test theme
-    thermostat thread ticket time timeout timer timezone today todo tool toolchain trace track traffic train
-    tree trip type ui unit update upload url usage use used user utility validation validator value variable
-    vector version video view volume vulnerability weather web webpage website week widget wiki window work
-    worker workflow workspace wrong year zone""".split()
+    """access account address airport alarm album am amount api app application approach archive array article
+    artist asset attachment attempt audio authentication author availability available backend
+    background backup balance bank basket batch binary book booking booklet branch broken browser buffer
+    bug build bundle button byte cache calendar caller car card cargo cart category cause celsius
+    certificate change changelog channel chart check checkout city class cli client clock cloud cluster
+    code codebase column command commit company compile compiler component computer condition config
+    configuration conflict connection console constant contact container content contents controller
+    cookie cost country coverage crash crate cron cronjob css currency customer daemon dashboard data
+    database dataframe date datetime day declared defined degree dependency deployment desktop
+    destination detail device dialog diff difference directory disk distance dns docker dockerfile docs
+    documentation dollar domain done door drive driver edit editor element elevation email endpoint
+    engine entity enum environment equation error eslint euro event exception executable exist export
+    fact factorial fail failure fare feature field file filesystem filter finding firewall fix fixture
+    flag flight folder forecast frontend function gateway gem git github gradle gram handled handler
+    happened hash header history home hook host hostname hotel hour html humidity icon id image
+    implementation implemented import index info information infrastructure inode installed inventory
+    invoice ip issue item jest job kernel kilogram kilometer kilometre kitchen kubernetes lamp layer
+    layout lib library license light limit link lint linter loader located location lock lockfile log
+    logged logger logic loop machine mail makefile manifest map market maven measurement media meeting
+    member memory menu metadata meter method metre metric middleware migration mile minute missing
+    module monitor month movie music mutex mypy mysql namespace network news nginx node notebook
+    notification npm number object occurrence operation operator owner package page parameter parser
+    pass password patch path payment percent permission person phone photo picture pip pipeline place
+    plan player playlist plugin pm pnpm policy pool population port post postgres postgresql pound price
+    problem procedure process product profile project property provider proxy purchase pytest queue rate
+    readme recipe redirect redis refactor refactoring reference refund regex registry regression release
+    reminder repo repository request requirement research reservation resource rest restaurant result
+    road role root route router row ruff running runtime sale sandbox schedule schema score screenshot
+    script sdk search second sensor server service session setting setup shell site size socket software
+    solution song source space spec speed sqlite stack stacktrace stat state station status stderr
+    stdout step stock storage store stored structure subagent subdirectory submodule subnet sudo suite
+    sum system systemd tab table tarball target task temperature terminal terraform test theme
+    thermostat thread ticket time timeout timer timezone today todo tool toolchain trace traceback track
+    traffic train tree trip type ui unit update upload url usage use used user utility validation
+    validator value variable vector venv version video view virtualenv volume vulnerability weather web
+    webpack webpage website week wheel widget wiki window work worker workflow workspace wrong yarn year
+    zip zone""".split()
 ) | {"call site", "code base", "directory listing", "error message", "file name", "function name", "stack trace"}
 """What a model works on, and what it may be: "what is wrong". No words, texts or forms: those may be what it shows."""
 match_reported = re.compile(
@@ -352,13 +365,22 @@ find_quoting = re.compile(
     rf"\b{_SPEAKER}\b.*\b(?:answer|repl(?:y|ie)|respond|sa(?:y|id)|writ|wrote|emit|produc|output|send|sent|print"
     r"|typ)\w*"
     r"|\b(?:speaks?|spoke|says?|said|writes?|wrote|answer(?:s|ed)|repli(?:es|ed)|respond(?:s|ed)|prints?|printed"
-    r"|types?|typed"
+    r"|(?:you|they|users?|he|she|it|i|we|who|and|then) types?|typed"
     r"|the following|as follows|like this)\W*$",
     re.IGNORECASE,
 ).search
 """Before words of somebody else: "The agent answers like this. I'll list the files."."""
+match_invitation = re.compile(
+    r"\W*(?:now |so |just |please )*(?:suppose|assume|consider|picture|imagine|pretend|observe|compare"
+    r"|think of|say)\b(?!\W*$)",
+    re.IGNORECASE,
+).match
+"""The reader is to think of something: what follows is not done."""
+find_pointing = re.compile(r"\b(?:this|these)(?: \w+){1,2}\W*$|\b(?:the )?following\b", re.IGNORECASE).search
+"""At the end of a sentence that introduces a text: "The training set has this row."."""
 find_own_words = re.compile(
     r"\b(?:let me|let['’]s|we|i)\b(?:['’]\w+)?(?: (?:now|can|also|already|just))* (?:see|understand|found|find|have"
+    r"|expected|thought|forgot|missed|fixed|added|removed|created|updated|changed|ran|checked|installed"
     r"|need|want|know|get|got|notice"
     r"|think|believe|expect|help|apologi[sz]e|will|should|must|can|do|made a mistake|read|check|look|try|start)\b"
     r"|\bi(?:['’]ve|['’]ll|['’]d| don['’]t| can['’]t| cannot|['’]m (?:not|sorry|happy|glad|going))\b|\bmy apolog\w+"
@@ -380,14 +402,17 @@ find_other_person = re.compile(
 find_talk = re.compile(
     r"\b(?:turns?|prompts?|says?|said|wrote|writes?|demo|session|quot\w+|agent|assistant|would|few-shot|below|above"
     r"|fake|bots?|once|imagine)\b"
-    r"|\bi['’]d\b(?! (?:be|love|like|need))|\blines\W*$|\w answer\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
+    r"|\bi['’]d\b(?! (?:be|love|like|need))|\b(?:lines|examples?|samples?|quotes?|quotations?|snippets?|syntax)\W*$"
+    r"|\w answer\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
     re.IGNORECASE,
 ).search
 """Of whom a sentence is: of the model and its work, or of somebody else, as in a story."""
 match_name = re.compile(
-    r"(?!\W*(?:step|plan|next|now|todo)\b)\s*[^\W\d][^\n.!?…。！？:：]{0,60}(?<![\s,;])\s*", re.IGNORECASE
+    r"(?!\W*(?:step|plan|next|now|todo|task|goal|problem|cause|status|progress)\b)\s*(?:[^\W\d][^\n.!?…。！？:：]{0,60}(?<![\s,;])"
+    r"|[\w./-]*\w\.\w{1,5}|[^\W\d][\w -]{0,30}[:：][ \t]*[^\n!?…。！？]{1,30}(?<![.\s]))\s*",
+    re.IGNORECASE,
 ).fullmatch
-"""A line that may name who speaks, as in a play, or what is shown."""
+"""A line that may name who speaks, as in a play, or what is shown: a name, a file, or a label with its value."""
 UNMEANT: Final = _words(
     r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not|['’]t)\b",
     r"\b(?:without|instead of|before) (?:running|executing|calling|making|sending)\b|\bshould have\b|\bpermission\b",
@@ -433,11 +458,27 @@ OTHER_UNMEANT: Final = _words(
     r"|昨天|昨日|어제",
 )
 """The same in other languages."""
+OTHER_CONDITIONS: Final = _words(
+    r"\b(?:wenn|falls|sofern|sobald|solange|bevor|nachdem|morgen|übermorgen|später|vielleicht"
+    r"|erst (?:dann|nach|ab|am|im))\b",
+    r"\b(?:dès|lorsque?|quand|avant|après|à condition|pourvu|demain|plus tard|peut-être)\b|\bs['’]ils?\b",
+    # behind a verb of looking it is "whether": "vérifier si", "ver si"
+    rf"(?:^|[,;])\W*s[ie]\b|(?<![\w'’-])(?!(?:{_OTHER_SEEK})\s)[\w'’-]+ si\b",
+    r"\b(?:cuando|en cuanto|siempre que|antes de|después|luego de|mañana|más tarde|quizás?|tal vez)\b",
+    r"\b(?:quando|appena|purché|prima di|dopo|domani|più tardi|forse)\b",
+    r"\b(?:assim que|desde que|depois|amanhã|mais tarde|talvez)\b|\b(?:als je|als u|zodra|nadat|morgen|misschien)\b",
+    r"\b(?:если|когда|после|прежде|завтра|позже|потом|может быть)\b",
+    r"\b(?:om du|när|imorgon|hvis|når|jeśli|gdy|jutro)\b",
+    r"\b(?:kalau|jika|setelah|besok|nếu|khi|ngày mai|eğer|yarın)\b",
+    r"如果|假如|要是|若|等(?:你|您|我|到)|之后|之後|以后|以後|明天|稍后|稍後|也许|也許|たら|れば|なら|明日|後で|(?:하|으|시|되)면|내일|나중에|إذا|غد|अगर|यदि|कल",
+)
+"""That it depends, or is done another time: the conjunctions and adverbs that say so."""
 CONDITIONS: Final = _words(
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\bwith your (?:permission|approval)\b"
     r"|\bif (?:it is|that is|it['’]s|that['’]s) ok",
     r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)"
     r"|\bnext (?:week|month|year)\b",
+    r"\bin (?:the|my|our|an?) (?:next|later|future|separate|other) (?!steps?\b|calls?\b)\w+\W*$",
     r"\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b|\bhypothetical\w*|\bin theory\b",
 )
 

@@ -21,6 +21,7 @@ from toolwire.tool_formats.mention_words import (
     ANNOUNCEMENTS,
     CONDITIONS,
     OTHER_ANNOUNCEMENTS,
+    OTHER_CONDITIONS,
     OTHER_UNMEANT,
     REFUSALS,
     STEPS,
@@ -34,12 +35,15 @@ from toolwire.tool_formats.mention_words import (
     find_other_thing,
     find_other_work,
     find_own_words,
+    find_pointing,
     find_quoting,
     find_talk,
     find_title,
+    match_feeling,
     match_filler,
     match_foreign_line,
     match_interjection,
+    match_invitation,
     match_name,
     match_outlook,
     match_remark,
@@ -137,7 +141,8 @@ def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool
 def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:
     """Are the objects of a verb things, and no words? `rest`: what stands behind the verb. The last word of every
     phrase in it must be known."""
-    rest = _find_code.sub(" file ", _find_beneficiary.sub(r"\1", drop_purpose(rest)))
+    rest = _find_ordinal.sub("it", rest)
+    rest = _find_portion.sub("file", _find_code.sub(" file ", _find_beneficiary.sub(r"\1", drop_purpose(rest))))
     phrase: list[str] = []
     has_pronoun = has_thing = is_part = False
     for token in [*_find_words(rest), "."]:
@@ -164,7 +169,12 @@ def _is_of_call(noun: str) -> bool:
 
 def _is_known(phrase: list[str], named: frozenset[str]) -> bool:
     words = [_to_singular(one.lower()) for one in phrase]
-    if words[-1] in THINGS or " ".join(words[-2:]) in THINGS or not named.isdisjoint(words):
+    if (
+        words[-1] in THINGS
+        or words[-1].replace("-", "") in THINGS
+        or " ".join(words[-2:]) in THINGS
+        or not named.isdisjoint(words)
+    ):
         return True
     return phrase[-1].isdigit() or (phrase[-1][0].isupper() and phrase[-1].lower() not in _TONGUES)
 
@@ -188,7 +198,7 @@ def _is_other_announcement(sentence: str, named: frozenset[str]) -> bool:
     found = OTHER_ANNOUNCEMENTS.search(sentence)
     if found is None or not find_other_work(sentence) or any(one in sentence[: found.start()] for one in _COLONS):
         return False
-    if any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT)):
+    if any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT, OTHER_CONDITIONS)):
         return False
     is_named = bool(find_other_thing(sentence) or find_other_run(sentence)) or not named.isdisjoint(
         _find_words(sentence.lower())
@@ -204,6 +214,15 @@ _find_code = re.compile(
     r"|\B--?\w[\w-]*"
 )
 """The name of a file, a function, or the like."""
+_find_ordinal = re.compile(r"\bthe (?:first|second|third|last|next|other) ones?\b(?! of\b)", re.IGNORECASE)
+"""One of several things that were found: "the first one"."""
+_find_portion = re.compile(
+    r"\b(?:first|last|next|top|remaining|other)(?: (?:few|couple of|\w+))? (?:lines|rows|bytes|characters|pages)\b"
+    r"|\b(?:rest|(?:first|second|last|other|bigger|relevant)? ?(?:part|half|portion|section)s?) of"
+    r"(?= (?:it|them|the|this)\b)",
+    re.IGNORECASE,
+)
+"""A part of what is looked at."""
 _find_words = re.compile(r"[\w'’-]+|[,;:：()—–]").findall
 _find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}").findall
 _find_beneficiary = re.compile(
@@ -215,25 +234,27 @@ _DOUBTS: Final = frozenset(
 """Words that make it doubtful that it is done, or that it is done now."""
 _CALL_NOUNS: Final = frozenset("argument code command field json operation parameter query request tool value".split())
 _CONDITIONS: Final = frozenset("if once when whenever".split())
-_PRONOUNS: Final = frozenset("both everything it so that them these this those".split())
+_PRONOUNS: Final = frozenset(
+    "both everything first it last next other others second so that them these third this those".split()
+)
 _TONGUES: Final = frozenset(
     """chinese english french friday german hermes japanese json latin llama markdown mistral monday python qwen
     saturday spanish sunday thursday tuesday wednesday xml yaml""".split()
 )
 """Names of what words can be written in."""
 _LOOSE: Final = frozenset(
-    """a again all also an and another around at away back both by carefully closer current currently deeper different
-    directly down each every everything exactly existing few first for from full further how if in into it its
-    last latest my new next now of off on other our own parallel please properly quickly recent relevant right
-    some step that the their them then these this those through to today together tomorrow too two under up
-    using way what what's where whether which why with your""".split()
+    """a again all also an and another around at away back both by carefully closer current currently deeper
+    different directly down each every everything exactly existing few first for from full further how if in
+    into it its last latest my new next now of off on other our own parallel please properly quickly recent
+    relevant right second some step that the their them then these third this those through to today
+    together tomorrow too two under up using way what what's where whether which why with your""".split()
 )
 """Words before the noun that say nothing about it."""
 _LINKS: Final = frozenset(
-    """about accordingly after again also and are as at because before below by can could directly exactly first for
-    from has have here i if in instead into is it itself myself near next now of on or please properly right
-    should simultaneously so that then there they this to too under until using was we were when where which
-    while who why with would""".split()
+    """about accordingly after again also and are as at because before below by can closely could directly exactly
+    first for from has have here i if in instead into is it itself more myself near nearby next now of on or
+    please properly right should simultaneously so that then there they this to too under until using was we
+    were when where which while who why with would""".split()
 )
 """Words behind a noun."""
 
@@ -355,6 +376,8 @@ def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> M
         return Mention("it is one of several examples")
     *earlier, sentence = _list_sentences(words) or [words]
     above = earlier[-1] if earlier else _last_sentence("".join(lines[:1]))
+    if any(map(match_invitation, (*earlier, *lines[:5]))):
+        return Mention("the lines before it tell of what could be")
     if above and (find_quoting(above) or not _is_about_work(above)):
         return Mention("the sentence before it is quoted")
     if above and not earlier and (_strip_decoration(above).endswith(_COLONS) or _is_name(lines[0])):
@@ -375,7 +398,7 @@ def _is_about_work(sentence: str) -> bool:
         return False
     if not _match_letter(sentence):
         return True
-    if find_talk(sentence):
+    if find_talk(sentence) or (find_pointing(sentence) and not find_own_words(sentence)):
         return False
     words = map(_to_singular, _find_words(sentence.lower()))
     is_about = (
@@ -384,7 +407,9 @@ def _is_about_work(sentence: str) -> bool:
         or find_other_thing(sentence)
         or any(one in THINGS for one in words)
     )
-    return bool(is_about) or _says_nothing(sentence) or _is_announcement(sentence)
+    return (
+        bool(is_about) or bool(match_feeling(f"{sentence} ")) or _says_nothing(sentence) or _is_announcement(sentence)
+    )
 
 
 _match_letter = re.compile(r"[\s\"“'*_]*[^\W\d]").match
