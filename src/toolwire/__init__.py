@@ -27,7 +27,10 @@ if TYPE_CHECKING:  # clients are for programs that have one of these libraries
 
     import httpx2
 
+    from toolwire.gateway.settings.problems import ConfigError
+
 __all__ = [
+    "ConfigError",
     "Exchange",
     "Loss",
     "Malformed",
@@ -124,3 +127,12 @@ def losses(response: object) -> tuple[Loss, ...]:
     from toolwire.in_process import client  # noqa: PLC0415 — as above
 
     return client.find_losses(response)
+
+
+def __getattr__(name: str) -> Any:
+    """`ConfigError`, which clients raise: importing it with the library would import a part of the gateway."""
+    if name == "ConfigError":
+        from toolwire.gateway.settings.problems import ConfigError  # noqa: PLC0415 — as above
+
+        return ConfigError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

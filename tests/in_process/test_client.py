@@ -318,12 +318,30 @@ def test_what_cannot_be_had_is_an_error(row: str) -> None:
         toolwire.http_client(tables)
 
 
+def test_the_error_of_a_configuration_has_a_name_and_says_what_to_do() -> None:
+    with pytest.raises(toolwire.ConfigError) as raised:
+        toolwire.http_client({"sever": {}})
+    assert raised.value.__notes__ == ["hint: sever: did you mean `server`?"]
+
+
+def test_a_key_in_the_tables_of_a_program_is_no_matter(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """It is not in a file: a program gets it from where it keeps its keys."""
+    provider = {"protocols": ["anthropic"], "base_url": "http://127.0.0.1:1", "api_key": "k"}
+    toolwire.http_client({"providers": {"mine": provider}}).close()
+    assert caplog.messages == []
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[providers.mine]\nprotocols = ["anthropic"]\nbase_url = "http://127.0.0.1:1"\napi_key = "k"\n')
+    toolwire.http_client(file).close()
+    assert "the key is in the configuration file" in caplog.text
+
+
 WRONG_CALLS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a transport has no timeout": (toolwire.http_transport, {"timeout": 3}, "a transport has no `timeout`"),
     "nor the async one": (toolwire.async_http_transport, {"headers": {}}, "a transport has no `headers`"),
     "a sync transport": (toolwire.http_client, {"transport": httpx2.HTTPTransport()}, "AsyncHTTPTransport"),
     "a sync mount": (toolwire.http_client, {"mounts": {"all://": httpx2.HTTPTransport()}}, "AsyncHTTPTransport"),
     "replay and configuration": (toolwire.http_client, {"replay": "x", "config": {}}, "leave out"),
+    "another library": (toolwire.http_client, {"library": "requests"}, "not 'requests'"),
     "replay and record": (toolwire.http_client, {"replay": "x", "record": "x"}, "leave out"),
 }
 
@@ -333,6 +351,12 @@ def test_options_that_would_do_nothing_are_refused(row: str) -> None:
     make, options, what = WRONG_CALLS[row]
     with pytest.raises(TypeError, match=what):
         make(**options)
+
+
+def test_a_library_that_is_missing_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(ModuleNotFoundError, match="openai 3, anthropic 2 and google-genai 3 bring it"):
+        toolwire.http_client(LOOPBACK)
 
 
 def test_tables_are_those_of_the_file(wire: RawProvider) -> None:

@@ -15,7 +15,7 @@ import toolwire
 from gateway.clients import CLIENTS, IN_PROCESS, Conversation, Result, Task, close_all
 from gateway.conftest import MODELS, provider_name
 from gateway.provider import KEYS, PROTOCOLS, Provider, ScriptedAnswer
-from gateway.raw_exchange import RawProvider, busy_answer, configuration, whole_answer
+from gateway.raw_exchange import PROVIDERS, RawProvider, busy_answer, configuration, whole_answer
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire_conformance.case import read_case
 from waits import PATIENCE
@@ -97,6 +97,43 @@ def test_the_answer_of_a_fallback_is_replayed(wire: RawProvider, tmp_path: Path)
     (tmp_path / "toolwire.toml").write_text(configuration(wire, more=tables))
     assert ask(toolwire.http_client(tmp_path / "toolwire.toml", record=tmp_path / "r"), "mine") == "Hello there."
     assert ask(toolwire.http_client(replay=tmp_path / "r"), "mine") == "Hello there."
+
+
+SECRETS = {
+    "of the provider": "provider-key-11223344",
+    "of the client": "client-key-55667788",
+    "in a header": "header-value-99aabbcc",
+    "in the address": "query-value-ddeeff00",
+    "of an MCP server": "mcp-token-1234abcd",
+    "of a known form": "sk-proj-0123456789abcdef",
+}
+"""Where a program may have one. The provider below repeats them all."""
+
+
+@pytest.mark.parametrize("protocol", PROVIDERS)
+def test_no_secret_is_in_a_recording(wire: RawProvider, tmp_path: Path, protocol: str) -> None:
+    scene = wire.scene(protocol, whole_answer(protocol, f"Here they are: {' and '.join(SECRETS.values())}."))
+    provider = {
+        "protocols": [protocol],
+        "base_url": f"{wire.url}?key={SECRETS['in the address']}",
+        "api_key": SECRETS["of the provider"],
+        "headers": {"x-more-auth": SECRETS["in a header"]},
+    }
+    server = {
+        "type": "mcp",
+        "server_label": "a",
+        "server_url": "https://a.invalid",
+        "authorization": SECRETS["of an MCP server"],
+    }
+    with openai.OpenAI(
+        api_key=SECRETS["of the client"],
+        http_client=toolwire.http_client({"providers": {"mine": provider}}, record=tmp_path),
+    ) as sdk:
+        text = f"My key is {SECRETS['of a known form']}."
+        query = {"key": SECRETS["of the client"]}
+        sdk.responses.create(model=f"mine/{scene.name}", input=text, tools=[server], extra_query=query)  # type: ignore[list-item]
+    (file,) = tmp_path.glob("*.json")
+    assert [where for where, secret in SECRETS.items() if secret in file.read_text()] == []
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@ same interface; nothing else here depends on which one it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:  # a program has one of them
     import httpx2
 
 LibraryName: TypeAlias = Literal["httpx2", "httpx"]
+MISSING: Final[Mapping[LibraryName, str]] = {
+    "httpx2": 'openai 3, anthropic 2 and google-genai 3 bring it; for an older SDK write library="httpx"',
+    "httpx": 'current SDKs use httpx2, which is the default; leave out library="httpx"',
+}
 
 
 class HttpLibrary(Struct, frozen=True):
@@ -31,7 +36,14 @@ class HttpLibrary(Struct, frozen=True):
 
 
 def load_library(name: LibraryName) -> HttpLibrary:
-    module = import_module(name)
+    if name not in get_args(LibraryName):
+        raise TypeError(f"`library` is {' or '.join(map(repr, get_args(LibraryName)))}, not {name!r}")
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ModuleNotFoundError(f"{name} is not installed: {MISSING[name]}", name=name) from None
     return HttpLibrary(
         module.Client,
         module.AsyncClient,

@@ -23,7 +23,7 @@ from toolwire.gateway.configuration.load import read_config
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import Headers
 from toolwire.gateway.http.messages import UpstreamResponse
-from toolwire.gateway.http.redact import SecretFilter, redact
+from toolwire.gateway.http.redact import SecretFilter, find_secrets, redact
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Timeouts
@@ -47,11 +47,13 @@ class Recorder:
 
     def keep(self, record: ExchangeRecord) -> None:
         """Write an exchange. The same request again replaces its file."""
+        capture = record.traffic.capture
+        sent = decode(capture.client_request) if capture is not None and capture.upstream_calls else None
+        secrets = (*record.client.secrets, *find_secrets(sent))
 
         def clean(text: str) -> str:
-            return self._secrets.clean(redact(text), record.client.secrets)
+            return self._secrets.clean(redact(text), secrets)
 
-        capture = record.traffic.capture
         case = write_case(record, clean, "recorded by toolwire.http_client")
         if capture is None or not case:
             return

@@ -16,6 +16,7 @@ from toolwire.gateway.features.limits.settings import LimitSettings
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, StoreSettings
 from toolwire.gateway.settings.problems import ConfigError, Problem
+from toolwire.gateway.settings.providers import KEY_IN_FILE
 from toolwire.gateway.settings.toml_text import Toml, write_table
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 
@@ -31,6 +32,7 @@ def read_program_config(source: ConfigSource, environ: Mapping[str, str]) -> Con
     if isinstance(source, Mapping):
         text = "".join(_write_tables(source))
         config = read_config(text, None, environ, SERVER_SETTINGS, EMPTY_MAPPING)
+        config = replace(config, warnings=tuple(one for one in config.warnings if one.message != KEY_IN_FILE[0]))
     else:
         file = open_config_file(Path(source) if source is not None else None, environ, lambda found: False)
         config = read_opened_config(file, environ, SERVER_SETTINGS)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from toolwire.core.json_values import Json
 from toolwire.terminal.text import escape_controls
 
 MAX_BODY = 65536
@@ -365,6 +366,21 @@ def redact_body(body: bytes) -> str:
     """The start of a body, without credentials."""
     text = redact(body[: 4 * (MAX_BODY + _REDACTION_MARGIN)].decode(errors="replace")[: MAX_BODY + _REDACTION_MARGIN])
     return text if len(text) <= MAX_BODY else f"{text[:MAX_BODY]}… ({len(body)} bytes)"
+
+
+_NAMES_SECRET = re.compile(rf"(?ix) {_SECRET_WORD}")
+
+
+def find_secrets(value: Json) -> Iterator[str]:
+    """The values of members whose names say that they are secret, such as the `authorization` of an MCP server."""
+    items = (
+        value.items() if isinstance(value, dict) else [("", item) for item in value] if isinstance(value, list) else ()
+    )
+    for name, item in items:
+        if not isinstance(item, str):
+            yield from find_secrets(item)
+        elif _NAMES_SECRET.search(name) is not None:
+            yield item.rpartition(" ")[2]
 
 
 # --- secrets whose values are known ---

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -262,6 +262,8 @@ class CallSettings(Struct, frozen=True, kw_only=True):
 
 
 _SECRET_HEADER = re.compile(r"(?i)key|token|auth|secret|cookie|credential|password")
+_SECRET_QUERIES = frozenset({"code", "sig", "signature"})
+"""Names of keys in queries that are none in headers: Azure Functions has `code`, signed addresses have the others."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
@@ -344,9 +346,12 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The key, and what the operator's own headers have in its place: values that nobody else may see."""
+        """The key, and what the operator's own headers and the queries of the addresses have in its place: values that
+        nobody else may see."""
+        queries = (pair for url in self.base_urls.values() for pair in parse_qsl(urlsplit(url).query))
         named = (value for name, value in self.headers.items() if _SECRET_HEADER.search(name))
-        found = (self.api_key.reveal(), *(value.rpartition(" ")[2] for value in named))
+        in_urls = (value for name, value in queries if _SECRET_HEADER.search(name) or name in _SECRET_QUERIES)
+        found = (self.api_key.reveal(), *(value.rpartition(" ")[2] for value in named), *in_urls)
         return tuple(dict.fromkeys(filter(None, found)))
 
     def credential(self, http: Http) -> tuple[str, str] | None:

@@ -173,7 +173,11 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[Problem], file: str = "") -> None:
         self.problems = tuple(problems)
         self.file = file
-        super().__init__("; ".join(str(line) for line in report_problems(problems, file)))
+        lines = report_problems(problems, file)
+        super().__init__("; ".join(map(str, lines)))
+        for line in lines:  # for programs: a traceback has the notes
+            if line.hint:
+                self.add_note(f"hint: {line.place}: {line.hint}")
 
 
 class ReportLine(NamedTuple):

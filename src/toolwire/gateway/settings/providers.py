@@ -34,7 +34,7 @@ UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
 """What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
 _ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
+KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type"})
 """Headers that the gateway sets itself."""
@@ -273,7 +273,7 @@ class ProviderBuilder:
         if (account.api_key is None) == (account.api_key_env is None):
             place.add("an account needs one of `api_key_env` and `api_key`", "name the variable with its key")
         if account.api_key is not None:
-            place.at("api_key").add(*_KEY_IN_FILE, "warning")
+            place.at("api_key").add(*KEY_IN_FILE, "warning")
             return account.api_key.strip(), ""
         variable = account.api_key_env or ""
         key = self._environ.get(variable, "").strip()
@@ -348,7 +348,7 @@ class ProviderBuilder:
         if len(given) > 1:
             place.at(given[1]).add(f"{' and '.join(given)} cannot be combined", "remove one of them")
         if table.api_key is not None:
-            place.at("api_key").add(*_KEY_IN_FILE, "warning")
+            place.at("api_key").add(*KEY_IN_FILE, "warning")
             return table.api_key.strip(), ""
         if table.forward_auth:
             if self._server.needs_keys:
