@@ -220,6 +220,8 @@ NOWHERE = [
     ("gemini", "POST", "/v2/models/x:generateContent", {"x-goog-api-key": "x"}, ""),
     ("openai-chat", "GET", "/nothing", {}, ""),
     ("unified", "POST", "/v1/unifie", {}, "/v1/unified"),
+    ("openai-chat", "GET", "/v1/model", {}, "did you mean GET /v1/models?"),
+    ("openai-chat", "GET", "/v1/modles", {}, "did you mean GET /v1/models?"),
 ]
 
 
@@ -232,6 +234,12 @@ def test_a_path_that_is_not_there_gets_a_hint(
     message = error_of("openai-chat" if path == "/v1/unifie" else dialect, got)["message"]
     assert "hint:" in message
     assert near in message
+
+
+def test_a_list_of_models_is_not_posted(served: Served) -> None:
+    got = ask(served.port, "POST", "/v1/models", b"{}")
+    assert (got.status, got.headers["allow"]) == (405, "GET")
+    assert error_of("openai-chat", got)["message"] == "/v1/models takes GET, not POST"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class ProtocolDetector:
         self._dynamic_endpoints = [
             (codec, codec.http.match_endpoint) for codec in self.codecs if codec.http.match_endpoint is not None
         ]
-        self._model_list_paths = {path for codec in self.codecs for path in codec.http.model_list_paths}
+        self.model_list_paths = {path for codec in self.codecs for path in codec.http.model_list_paths}
         self._passthrough_endpoints = [
             (codec, endpoint, _compile_path(endpoint.path))
             for codec in self.codecs
@@ -124,7 +124,7 @@ class ProtocolDetector:
 
     def find_model_path(self, path: str) -> str | None:
         """ "" for the list of models, the name for one of them, None for another path."""
-        for start in self._model_list_paths:
+        for start in self.model_list_paths:
             if path == start:
                 return ""
             if path.startswith(f"{start}/"):
@@ -406,9 +406,13 @@ class Routes:
         return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(model)))
 
     def _unknown_path_reply(self, request: ClientRequest, codec: Codec) -> Reply:
-        paths = self._protocol_detector.post_endpoints
-        near = get_close_matches(request.path, paths, 1, 0.5)
-        hint = f"did you mean POST {near[0]}?" if near else f"endpoints: {', '.join(paths)}"
+        detector = self._protocol_detector
+        if request.path in detector.model_list_paths:
+            return _wrong_method_reply(request, codec, "GET")
+        endpoints = [f"POST {path}" for path in detector.post_endpoints]
+        endpoints += [f"GET {path}" for path in sorted(detector.model_list_paths)]
+        near = get_close_matches(f"{request.method} {request.path[:200]}", endpoints, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"endpoints: {', '.join(endpoints)}"
         message = f"there is no endpoint {request.method} {request.path[:200]}; hint: {hint}"
         return error_replies.error_reply(codec, Failure("not_found", message, 404))
 
@@ -429,12 +433,12 @@ def _refuse_target(request: ClientRequest) -> Failure | None:
     return Failure("invalid", f"the target of the request cannot be used: {request.target_problem}", 400)
 
 
-def _wrong_method_reply(request: ClientRequest, codec: Codec) -> Reply:
+def _wrong_method_reply(request: ClientRequest, codec: Codec, method: str = "POST") -> Reply:
     if request.headers.get("upgrade", "").lower() == "websocket":
         return refuse_upgrade(codec)
-    failure = Failure("invalid", f"{request.path} takes POST, not {request.method}", 405)
+    failure = Failure("invalid", f"{request.path} takes {method}, not {request.method}", 405)
     reply = error_replies.error_reply(codec, failure)
-    return Reply(405, {**reply.headers, "allow": "POST"}, reply.body)
+    return Reply(405, {**reply.headers, "allow": method}, reply.body)
 
 
 def refuse_upgrade(codec: Codec) -> Reply:
