@@ -5,6 +5,7 @@ those whose words they use."""
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -325,7 +326,8 @@ def test_a_refusal_that_stays_is_told(tmp_path: Path) -> None:
     with serve(tmp_path, server, 'protocols = ["anthropic"]') as url:
         for _ in range(2):
             got = ask(url, MESSAGES, CLAUDE_CODE, False)
-            assert (got.status_code, got.json()["error"]["message"]) == (400, DEEPSEEK_ROLE.format(at=1))
+            assert got.status_code == 400
+            assert got.json()["error"]["message"].startswith(DEEPSEEK_ROLE.format(at=1))
     assert len(server.asked) == 4
     assert server.asked[0]["messages"] == server.asked[2]["messages"] == CLAUDE_CODE["messages"]
 
@@ -548,6 +550,8 @@ def test_a_missing_path_says_how_to_choose_a_protocol(tmp_path: Path, path: str,
 @pytest.mark.parametrize("text", MISSING_MODEL.values(), ids=MISSING_MODEL)
 def test_a_missing_model_is_not_a_missing_path(tmp_path: Path, text: str) -> None:
     with serve(tmp_path, PathServer(404, text), 'protocols = ["anthropic"]') as url:
-        assert ask(url, MESSAGES, {"model": "p/some-model", **HISTORIES[MESSAGES]}, False).text == text
+        same = ask(url, MESSAGES, {"model": "p/some-model", **HISTORIES[MESSAGES]}, False).text
+        assert "it was asked in" not in same
+        assert json.loads(re.sub(r" \(from the provider[^)]*\)", "", same)) == json.loads(text)
         got = ask(url, CHAT, {"model": "p/some-model", **HISTORIES[CHAT]}, False)
     assert "check the model's name there" in got.json()["error"]["message"]

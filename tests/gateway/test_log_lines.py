@@ -15,7 +15,7 @@ from cli.terminal_golden import compare_with_golden, start_on_terminal
 from gateway.test_telemetry import exchange
 from toolwire.core.ir import Usage
 from toolwire.core.losses import LOSS_CODES
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import UNLIMITED, event_line, exchange_line
 from toolwire.terminal.text import remove_colours, text_width
 
@@ -55,6 +55,13 @@ LINES: dict[str, ExchangeRecord] = {
     "a failure": exchange(
         ended=100.2, status=401, failure="authentication", losses=(), usage=None, stream=False, message=REFUSED_KEY,
         attempts=[("groq", "401", 0.1)],
+    ),
+    "a refusal of the gateway": exchange(
+        ended=100.0, status=400, failure="invalid", losses=(), usage=None, provider="", provider_protocol="", model="", requested_model="groq/x",
+        attempts=[("groq", "refused_here", 0.0)], message="losses are not allowed here",
+    ),
+    "a price that is not known": exchange(
+        ended=100.2, losses=(), is_priced=True, calls=(CallUsage("groq", "llama-4"),)
     ),
     "a short failure": exchange(
         ended=100.2, status=400, failure="invalid", losses=(), usage=None, provider="", model="", message="no model",

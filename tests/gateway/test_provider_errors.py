@@ -3,6 +3,7 @@ names it on every answer."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -159,17 +160,19 @@ def test_an_error_of_a_provider(
     assert PROVIDER_KEY not in got.data.decode()
     assert status != 429 or got.headers["retry-after"] == "7"
     body = play.partition(b"\r\n\r\n")[2]
-    if client == provider and shape in ("own", "json"):
-        assert got.data == body  # the provider's own error, as it is
+    place = f"the provider `{name}` at {served.wire.url.removeprefix('http://')}"
+    hint = HINTS[status].format(name=name, model=model)
+    if client == provider and shape in ("own", "json"):  # the provider's own error, with the same words behind its own
+        named = encode_json(f"It said so. (from {place}{hint}")[1:-1].encode()
+        assert json.loads(got.data) == json.loads(body.replace(b"It said so.", named))
         return
     message = error_of(client, got)["message"]
     said, _, rest = message.partition(" (from ")
     assert ("no explanation" if shape in SAID_NOTHING else "It said so.") in said
-    hint = HINTS[status].format(name=name, model=model)
     if status == 404 and shape in SAID_NOTHING:
         assert "if it has no such path, set `protocols = [" in rest
     else:
-        assert rest == f"the provider `{name}` at {served.wire.url.removeprefix('http://')}{hint}"
+        assert rest == f"{place}{hint}"
 
 
 @parametrize_pairwise({"client,provider": PAIRS, "kind": UNREACHABLE.keys(), "stream": WHOLE_OR_STREAM})
@@ -193,6 +196,7 @@ def test_a_provider_that_is_silent(hasty: Served, client: str, provider: str) ->
     message = error_of(client, got)["message"]
     assert f"the provider `{name}`" in message
     assert hasty.wire.url.removeprefix("http://") in message
+    assert "see `first_byte` under [server.timeouts]" in message
     assert scene.gone.wait(PATIENCE)
 
 
@@ -341,3 +345,17 @@ def test_another_gateway_does_not_name_its_own_provider(served: Served) -> None:
     got = call(served, "unified", scene.model, False)
     assert (got.status, got.headers[HEADER]) == (200, "gateway")
     assert got.headers["x-toolwire-losses"] == "1; codes=x"
+
+
+def test_a_refusal_of_the_gateway_is_not_an_outcome_of_the_provider(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with stage(tmp_path_factory.mktemp("refusing"), more='[translate]\non_loss = "refuse"\n') as refusing:
+        scene = refusing.scene("openai-chat")
+        body = {"model": scene.model, "max_tokens": 9, "top_k": 3, "messages": [{"role": "user", "content": "Hello"}]}
+        got = ask(refusing.port, "POST", "/v1/messages", encode_json(body).encode())
+        assert got.status == 400
+        line = refusing.line(got.headers["request-id"])
+    assert [attempt[:2] for attempt in line["attempts"]] == [[scene.model.partition("/")[0], "refused_here"]]
+    assert "provider" not in line
+    assert scene.asked == []

@@ -91,12 +91,10 @@ def test_once_more_without_seals(protocol: str, stream: bool, through: HttpTrans
 def test_not_a_third_time(protocol: str, through: HttpTransport) -> None:
     _, refusal, _ = ASKED[protocol]
     refused = {"status": 400, "body": refusal}
-    assert play_exchanges(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == []
+    assert play_exchanges(protocol, False, [refused, refused], {"status": 400}, through) == []
 
 
 def test_other_refusals_are_told_at_once(through: HttpTransport) -> None:
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: too large"}}
-    assert (
-        play_exchanges("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through)
-        == []
-    )
+    sees = {"status": 400, "body": {"error": {"type": "invalid_request_error"}}}
+    assert play_exchanges("anthropic", False, [{"status": 400, "body": body}], sees, through) == []

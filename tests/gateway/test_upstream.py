@@ -569,7 +569,8 @@ def test_a_provider_that_does_not_begin_to_answer_runs_out_of_time(run: Test) ->
         async with provider(script) as peer, client(first_byte=0.05) as made:
             fault = await expect_transport_error(made, peer.address())
             assert fault == TransportError(
-                "first-byte-timeout", f"127.0.0.1:{peer.port} did not start to answer within 0.05 seconds"
+                "first-byte-timeout",
+                f"127.0.0.1:{peer.port} did not start to answer within 0.05 seconds (see `first_byte` under [server.timeouts])",
             )
 
     run(test())
@@ -695,7 +696,9 @@ def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, betwee
                 *_, fault = [await answer.read(LIMIT)] if way == "whole" else await read_chunks(answer)
             assert isinstance(fault, TransportError)
             assert fault.kind == "answer-timeout"
-            assert fault.detail.endswith("did not finish its answer within 0.3 seconds")
+            assert fault.detail.endswith(
+                "did not finish its answer within 0.3 seconds (see `whole_answer` under [server.timeouts])"
+            )
 
     run(test())
 

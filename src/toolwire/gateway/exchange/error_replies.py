@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Codec, Constraints, WriteContext
 from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure, replace_fields
-from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.json_values import Json, Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Upstream
 from toolwire.gateway.exchange.hooks import Refusal
@@ -22,6 +22,7 @@ from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.agents import recognise_agent
+from toolwire.gateway.telemetry.record import NOT_ASKED_OUTCOMES
 from toolwire.protocols import CODECS
 
 FIRST_RETRY_WAIT = 0.25
@@ -59,7 +60,7 @@ SILENCES = frozenset({"connect-timeout", "first-byte-timeout"})
 """Transport errors of a provider that says nothing at all: another one is asked before it is waited for again."""
 OWN_LIMITS = frozenset({"out-of-descriptors", "out-of-memory"})
 """Transport errors that are limits of the gateway itself."""
-ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", "provider_key_missing"}
+ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", *NOT_ASKED_OUTCOMES}
 """Outcomes of an attempt, besides a status."""
 PROVIDER_HINTS: Mapping[str, str] = {
     "authentication": "check {key}",
@@ -146,6 +147,32 @@ def read_error_reply(codec: Codec, reply: Reply) -> Failure:
         return codec.read_error(decode(reply.body), reply.status, {})
     except Malformed:
         return codec.read_error(reply.body[:MAX_READ_ERROR].decode("utf-8", "replace"), reply.status, {})
+
+
+def passed_failure(
+    upstream: Upstream, failure: Failure, status: int, headers: Mapping[str, str], data: bytes
+) -> AttemptFailed:
+    """An error of the provider for a client of its own protocol: as it came, but for the message, which names the
+    provider. The user of an SDK sees nothing else."""
+    named = name_provider(upstream, failure)
+    body = decode(data)
+    if named is not failure and _replace_message(body, failure.message, named.message):
+        data = encode(body)
+    return provider_error(named, Reply(status, headers, data))
+
+
+def _replace_message(body: Json, message: str, named: str) -> bool:
+    """In the shapes that servers give their errors: in `error`, in an array, or flat. False if it is not there."""
+    node = body[0] if isinstance(body, list) and body else body
+    if not isinstance(node, dict):
+        return False
+    inner = node.get("error")
+    for holder in (inner, node) if isinstance(inner, dict) else (node,):
+        for key in ("message", "detail", "error"):
+            if holder.get(key) == message:
+                holder[key] = named
+                return True
+    return False
 
 
 def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:

@@ -428,6 +428,8 @@ class AttemptFailed(Struct, frozen=True):
     can_fall_back: bool = False
     prompted_tools: bool = False
     """Were the tools in the prompt already?"""
+    was_asked: bool = True
+    """Was the provider asked? If not, it is not its fault."""
 
 
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream

@@ -92,6 +92,11 @@ class TransportError(Struct, frozen=True):
     detail: str
 
 
+def _name_setting(name: str) -> str:
+    """For whoever has a provider that needs longer."""
+    return f" (see `{name}` under [server.timeouts])"
+
+
 def out_of_memory(peer: str) -> TransportError:
     message = f"the gateway has no memory for the answer of {peer}; ask for less, or raise server.max_memory"
     return TransportError("out-of-memory", message)
@@ -409,16 +414,19 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         elif now >= self._answer_ends:
             self._fail_late(self._answer_ends)
         elif self.phase is HEAD:
-            message = f"{self.peer} did not start to answer within {self.timeouts.first_byte:g} seconds"
+            late = f"did not start to answer within {self.timeouts.first_byte:g} seconds"
+            message = f"{self.peer} {late}{_name_setting('first_byte')}"
             self.fail(TransportError("first-byte-timeout", message))
         else:
-            message = f"{self.peer} sent nothing for {idle_timeout:g} seconds in the middle of its answer"
+            nothing = f"sent nothing for {idle_timeout:g} seconds in the middle of its answer"
+            message = f"{self.peer} {nothing}{_name_setting('between_bytes')}"
             self.fail(TransportError("idle-timeout", message))
 
     def _fail_late(self, answer_ends: float) -> None:
         """The answer was not complete in time, unless another answer is read by now."""
         if self._answer_ends == answer_ends and self.phase in (HEAD, BODY):
-            message = f"{self.peer} did not finish its answer within {self.timeouts.whole_answer:g} seconds"
+            late = f"did not finish its answer within {self.timeouts.whole_answer:g} seconds"
+            message = f"{self.peer} {late}{_name_setting('whole_answer')}"
             self.fail(TransportError("answer-timeout", message))
 
     # --- callbacks of the event loop --------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ async def _read_error_response(
     is_own = not exchange.is_cross_protocol and _is_json_error(response, data)
     if not is_own or error_replies.is_missing_path(upstream, failure):
         return error_replies.provider_failure(call, upstream, failure, headers)
-    return error_replies.provider_error(failure, Reply(response.status, {**error.headers, **headers}, data))
+    return error_replies.passed_failure(upstream, failure, response.status, {**error.headers, **headers}, data)
 
 
 def _is_json_error(response: UpstreamResponse, data: bytes) -> bool:

@@ -46,7 +46,7 @@ from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer, relay_stream
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target
-from toolwire.gateway.telemetry.record import ExchangeCapture
+from toolwire.gateway.telemetry.record import REFUSED_HERE, ExchangeCapture
 from toolwire.protocols import find_codec
 
 
@@ -214,7 +214,10 @@ class Pipeline:
         prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""
         attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
         prepared = await self._prepare(call, attempt)
-        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
+        if type(prepared) is AttemptFailed:
+            answer: AttemptAnswer = replace(prepared, was_asked=False)
+        else:
+            answer = await attempt_request(call, prepared)
         self._record_attempt(call, target, answer, started)
         if prompts_tools and type(answer) is AttemptFailed:
             return replace(answer, prompted_tools=True)
@@ -250,13 +253,14 @@ class Pipeline:
         telemetry.end_call(call.running, None)
         # A code that a provider chose must not get into headers and metrics: it could be anything.
         is_known = failure.code in error_replies.ATTEMPT_OUTCOMES
-        outcome = failure.code if is_known else str(failure.status or answer.reply.status)
+        status = str(failure.status or answer.reply.status) if answer.was_asked else REFUSED_HERE
+        outcome = failure.code if is_known else status
         is_fault = failure.kind in error_replies.BROKEN_ANSWER_KINDS
         telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
         is_handled = False
         for after in self.stages.after:
             is_handled |= after(call, target, answer, now)
-        if not is_handled and answer.can_fall_back:
+        if not is_handled and answer.can_fall_back and outcome != REFUSED_HERE:
             health.record_failure(provider.label, target.model, now, server.cooldown_after, server.cooldown)
 
     async def _retry_target(

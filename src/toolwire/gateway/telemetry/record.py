@@ -360,6 +360,11 @@ class Asked(msgspec.Struct, gc=False, eq=False, array_like=True):
     """The conversation that the request is a turn of, as a digest (`exchange/session.py`)."""
 
 
+REFUSED_HERE = "refused_here"
+NOT_ASKED_OUTCOMES = frozenset({REFUSED_HERE, "provider_key_missing"})
+"""Outcomes of attempts in which the gateway itself refused the request, and the provider was not asked."""
+
+
 class UpstreamNames(msgspec.Struct, frozen=True, cache_hash=True, gc=False, array_like=True):
     """Who was asked last. The requests to one upstream share it."""
 
@@ -461,7 +466,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     asked: Asked = msgspec.field(default_factory=Asked)
     upstream: UpstreamNames = UpstreamNames()
     attempts: list[tuple[str, str, float]] = []
-    """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
+    """Provider, outcome ("ok", a status, the kind of a transport error, or of `NOT_ASKED_OUTCOMES`), and seconds."""
     is_passthrough: bool = False
     """Were the bytes forwarded without translation?"""
     status: int = 0

@@ -18,7 +18,7 @@ from toolwire.core.losses import LOSS_CODES
 from toolwire.gateway.http.redact import printable_text, redact_start, safe_name
 from toolwire.gateway.models.amounts import format_dollars
 from toolwire.gateway.telemetry.agents import recognise_agent
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import NOT_ASKED_OUTCOMES, ExchangeRecord
 from toolwire.terminal.text import add_colour, shorten_text, text_width
 
 UNLIMITED = 1_000_000
@@ -159,12 +159,16 @@ def _route_forms(record: ExchangeRecord) -> Forms:
     provider = f"{upstream.provider}/{upstream.account}" if upstream.account else upstream.provider
     if failed and record.status >= 400 and failed[-1][0] == provider:
         failed.pop()  # the status of the line says it
-    chain = [f"{name}:{printable_text(outcome)}" for name, outcome in failed] + ([provider] if provider else [])
+    chain = [
+        f"{name} (not asked)" if outcome in NOT_ASKED_OUTCOMES else f"{name}:{printable_text(outcome)}"
+        for name, outcome in failed
+    ]
+    chain += [provider] if provider else []
     if not chain:
         where = f"{printable_text(record.client.method, 16)} {_name(record.client.path.partition('?')[0])}"
         return [_plain(f"{short}  {where}"), _plain(where)]
     full = short if short == client else f"{short} ({client})"
-    target = chain[-1] + (f" ({record.upstream.protocol})" if record.upstream.protocol != client else "")
+    target = chain[-1] + (f" ({upstream.protocol})" if upstream.protocol not in ("", client) else "")
     forms = [
         " → ".join([full, *chain[:-1], target]),
         " → ".join([short, *chain]),
@@ -261,14 +265,14 @@ def _token_forms(usage: Usage | None, is_estimated: bool) -> Forms:
 
 
 def _cost_forms(record: ExchangeRecord) -> Forms:
-    """What the exchange costs. Nothing if it is free, and a question mark for what is not known."""
+    """What the exchange costs. Nothing if it is free."""
     if not record.costs.is_priced:
         return []
     costs = record.costs.add_up()
     if costs.total is None:
-        return [_plain("$?"), ()]
+        return [_plain("no price"), ()]
     is_shown = costs.total or costs.unpriced
-    return [_plain(format_dollars(costs.total) + ("+?" if costs.unpriced else "")), ()] if is_shown else []
+    return [_plain(("over " if costs.unpriced else "") + format_dollars(costs.total)), ()] if is_shown else []
 
 
 def _short_number(number: int | None) -> str:

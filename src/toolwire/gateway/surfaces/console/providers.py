@@ -15,6 +15,7 @@ from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.surfaces.console.api import Cooldown, KeyState, ModelList, ModelRow, ProviderRow, RateLimit
 from toolwire.gateway.telemetry.recent import RecentExchanges
+from toolwire.gateway.telemetry.record import REFUSED_HERE
 from toolwire.protocols import CODECS
 
 LIST_SECONDS = 3.0
@@ -92,7 +93,7 @@ def find_last_outcome(provider: Provider, recent: RecentExchanges) -> tuple[str,
     """The outcome of its last attempt among the recent exchanges, and when that was."""
     for record in recent.newest_first():
         for name, outcome, _ in reversed(record.attempts):
-            if name == provider.label:
+            if name == provider.label and outcome != REFUSED_HERE:
                 return outcome, record.started_at
     return "", None
 
