@@ -51,6 +51,7 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("named_tool_call", '<tool_call name="look_up"><parameter name="word">gate</parameter></tool_call>', [LOOK], ""),
     ("named_tool_call", '<tool_call name="look_up">\n<word>gate</word>\n</tool_call>', [LOOK], ""),
     ("named_tool_call", '<tool_call name="stop"/>', [STOP], ""),
+    ("named_tool_call", '<tool_call id="1" type="function" name="stop"/>', [STOP], ""),
     ("named_tool_call", '<tool_calls>\n<tool_call name="stop">{}</tool_call>\n<tool_call name="look_up">{"word": "gate"}</tool_call>\n</tool_calls>', [STOP, LOOK], ""),
     ("named_tool_call", '<tool_call name="look_up">{"word": "</tool_call>"}</tool_call>', [("look_up", {"word": "</tool_call>"})], ""),
     ("longcat", f"<longcat_tool_call>{named(LOOK)}</longcat_tool_call> Ok.", [LOOK], "Ok."),
