@@ -286,7 +286,9 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
     """Earlier turns are missing, or they were compacted by another provider, and only that one can read them: an answer
     without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
-    hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
+    hint = (
+        "send the whole conversation, without ids of stored responses, conversations, prompts or items (`store: false`)"
+    )
     code = "previous_response_not_found"
     if has_unreadable_summary:
         what = "this request holds a compacted history that can only be read by the provider that made it"

@@ -142,8 +142,8 @@ def read_request(body: Object) -> Request:
         choice,
         stream,
         settings,
-        # OpenAI has earlier turns: a response, a conversation, or items that are only referred to.
-        refers or bool(body.get("previous_response_id") or body.get("conversation")),
+        # OpenAI has earlier turns: a response, a conversation, a stored prompt, or items that are only referred to.
+        refers or any(map(body.get, names.TURN_SOURCES)),
         _request_origin(body, known, reading),
         tuple(reading.unknown_fields),
     )
