@@ -131,6 +131,31 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         _chat(_piece(id="c", name="get_", arguments=""), _piece(name="get_weather"), _piece(arguments="{}")),
         [("get_weather", "{}")],
     ),
+    "one call without its list": (
+        "openai-chat",
+        _chat({"tool_calls": _piece(id="c", name="f", arguments="{}")["tool_calls"][0]}),
+        [("f", "{}")],
+    ),
+    "numbers of calls as text": (
+        "openai-chat",
+        _chat(
+            {"tool_calls": [_piece(id="c", name="f", arguments="{}")["tool_calls"][0] | {"index": "0"}]},
+            {"tool_calls": [_piece(id="d", name="g", arguments='{"b":2}')["tool_calls"][0] | {"index": "1"}]},
+        ),
+        [("f", "{}"), ("g", '{"b":2}')],
+    ),
+    "a text without its start": ("anthropic", _named(START, WORD, STOP, *END), [("", "Hi")]),
+    "arguments that are an object": (
+        "anthropic",
+        _named(
+            START,
+            BLOCK | {"content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}},
+            WORD | {"delta": {"type": "input_json_delta", "partial_json": {"a": 1}}},
+            STOP,
+            *END,
+        ),
+        [("f", '{"a":1}')],
+    ),
     "a name in pieces without arguments": (
         "openai-chat",
         _chat(_piece(id="c", name="get_"), _piece(name="time"), _piece(1, id="d", name="f", arguments="{}")),
@@ -142,6 +167,11 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
 AMBIGUOUS = {
     "another start": ("anthropic", _named(START, {**AGAIN, "message": {**MESSAGE, "id": "msg_2"}}, BLOCK, *END)),
     "starts without ids": ("anthropic", _named(*[{**START, "message": {**MESSAGE, "id": None}}] * 2, BLOCK, *END)),
+    "arguments without a start": (
+        "anthropic",
+        _named(START, WORD | {"delta": {"type": "input_json_delta", "partial_json": "{}"}}, STOP, *END),
+    ),
+    "a text at a number that is not next": ("anthropic", _named(START, WORD | {"index": 3}, *END)),
     "a delta for one of two items": (
         "openai-responses",
         _responses(_added(_call_item(1)), _added(_call_item(2)), _arguments("{}")),
