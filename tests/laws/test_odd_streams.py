@@ -144,7 +144,6 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         ),
         [("f", "{}"), ("g", '{"b":2}')],
     ),
-    "a text without its start": ("anthropic", _named(START, WORD, STOP, *END), [("", "Hi")]),
     "arguments that are an object": (
         "anthropic",
         _named(
@@ -171,7 +170,6 @@ AMBIGUOUS = {
         "anthropic",
         _named(START, WORD | {"delta": {"type": "input_json_delta", "partial_json": "{}"}}, STOP, *END),
     ),
-    "a text at a number that is not next": ("anthropic", _named(START, WORD | {"index": 3}, *END)),
     "a delta for one of two items": (
         "openai-responses",
         _responses(_added(_call_item(1)), _added(_call_item(2)), _arguments("{}")),

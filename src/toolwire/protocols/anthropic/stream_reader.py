@@ -163,7 +163,6 @@ class StreamReader(FrameReader):
             return
         # SDKs know an event by its event line: a client gets the one that belongs to the type.
         self._frame, self._event_line = ev.SourceFrame(NAME, kind, node), raw.event
-        self.is_frame_changed = False
         read = None if self._ended else _EVENT_READERS.get(kind)
         before = len(self._events)
         if read is not None:
@@ -320,28 +319,9 @@ class StreamReader(FrameReader):
         if number is None and len(self._blocks) == 1:
             number = next(iter(self._blocks))
         block = self._blocks.get(number) if number is not None else None
-        if block is None and number == self._block_count:
-            self._open_missing_block(node, number, path)
-            block = self._blocks.get(number)
         if block is None:
             self._fail_stream(f"block {_number_text(number)} is not open")
         return block
-
-    def _note_odd(self, path: Path, key: str, what: str) -> None:
-        self._reading.unknown_fields.append(odd_shape(path, key, what))
-        self.is_frame_changed = True
-
-    def _open_missing_block(self, node: Object, number: int, path: Path) -> None:
-        """Open a block whose first text came without its start. A call cannot be opened so: it would have no name."""
-        delta = node.get("delta")
-        block = _BLOCK_OF_DELTA.get(delta.get("type")) if isinstance(delta, dict) else None
-        if block is None:
-            return
-        start: Object = {"type": "content_block_start", "index": number, "content_block": block}
-        frame, self._frame = self._frame, ev.SourceFrame(NAME, "content_block_start", start)
-        self._read_block_start(start, path)
-        self._frame = frame
-        self._note_odd(path, "index", "a block that did not start was opened by its first text")
 
     def _read_block_delta(self, node: Object, path: Path) -> None:
         block = self._find_block(node, path)
@@ -366,7 +346,7 @@ class StreamReader(FrameReader):
             here = (at, key)
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
             self._events.append(ev.CitationDelta(block.index, citation, self._frame))
-        elif text := self._read_text(delta, key, at):
+        elif text := given if type(given := delta.get(key)) is str else self._read_odd_text(delta, key, at):
             if key == "signature":
                 self._events.append(ev.SealDelta(block.index, Seal(NAME, text), self._frame))
             elif key == "partial_json":
@@ -375,10 +355,12 @@ class StreamReader(FrameReader):
             else:
                 self._events.append(ev.TextDelta(block.index, text, self._frame))
 
-    def _read_text(self, delta: Object, key: str, path: Path) -> str:
+    def _read_odd_text(self, delta: Object, key: str, path: Path) -> str:
         if key == "partial_json" and isinstance(delta.get(key), dict):
             delta[key] = encode_text(delta[key])
-            self._note_odd(path, key, "arguments that were an object were read as JSON text")
+            odd = odd_shape(path, key, "arguments that were an object were read as JSON text")
+            self._reading.unknown_fields.append(odd)
+            self.is_frame_changed = True  # from here on, a client of this protocol gets frames as they are read
         return require_text(delta, key, path)
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
@@ -417,10 +399,6 @@ _DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {
     "citations_delta": ("text", "citation"),
 }
 """Each type of delta: the kind of block it belongs to, and the key that holds its text."""
-_BLOCK_OF_DELTA: Mapping[Json, Object] = {
-    "text_delta": {"type": "text", "text": ""},
-    "thinking_delta": {"type": "thinking", "thinking": "", "signature": ""},
-}
 
 
 _EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = {
