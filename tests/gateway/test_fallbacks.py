@@ -66,8 +66,8 @@ def _name(protocol: str) -> str:
     return protocol.removeprefix("openai-")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("fallbacks"), more=_rules()) as staged:
         yield staged
 

@@ -31,8 +31,8 @@ TURNS: dict[str, dict[str, Any]] = {
 PLACES = {name: CODECS[name].http.request_path("MODEL", False) for name in TOOLS}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("mistaken")) as staged:
         yield staged
 
