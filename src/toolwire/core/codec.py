@@ -182,6 +182,14 @@ class StreamWriter(Protocol):
         event is written. Called after such a delta was written. None where such deltas must be written as events."""
 
 
+class AdaptedBody(msgspec.Struct, frozen=True):
+    """A request of a cloud as the protocol itself has it."""
+
+    data: bytes
+    headers: Mapping[str, str]
+    """The client's headers, with what the cloud has in the body."""
+
+
 class EndpointMatch(msgspec.Struct, frozen=True):
     """What a path asks for. `model` and `stream` are set where the path says them and the body does not (Gemini)."""
 
@@ -190,6 +198,12 @@ class EndpointMatch(msgspec.Struct, frozen=True):
     stream: bool | None = None
     framing: str = ""
     """"" for server-sent events, else a name for `make_framing_converter` (Gemini without `alt=sse`: a JSON array)."""
+    ignores_model_in_body: bool = False
+    """Does the model of the path count, whatever the body says (deployments of Azure)?"""
+    adapt_body: Callable[[bytes, EndpointMatch, Mapping[str, str]], AdaptedBody | Failure] | None = None
+    """Makes the body that the protocol itself has of one that a cloud has at this path, from the client's headers."""
+    adapt_error: Callable[[bytes], tuple[bytes, Mapping[str, str]]] | None = None
+    """The body of an error as the SDKs of a cloud read it, and the headers that it needs."""
 
 
 class PassthroughEndpoint(msgspec.Struct, frozen=True):
@@ -425,6 +439,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     such a body is parsed first."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
     """Paths that list models; a single model is at `PATH/ID`."""
+    path_aliases: Mapping[str, str] = EMPTY_MAPPING
+    """Other places where clouds have the paths of this protocol. `{deployment}` is the model, `{rest}` the rest."""
     path_prefixes: tuple[str, ...] = ()
     """Prefixes of this protocol's paths, to answer in the right protocol where a path is wrong."""
     passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
@@ -521,8 +537,6 @@ class RequestPeek(msgspec.Struct, frozen=True, gc=False):
     stream: bool | None = None
     continues: str = ""
     """The id of the answer or conversation that it continues (Responses)."""
-    conversation: str = ""
-    """That of the conversation."""
     is_unusual: bool = False
     """Has it a shape that clients send and servers of the protocol refuse? `Codec.rewrite_unusual` changes that."""
 

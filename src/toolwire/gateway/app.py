@@ -19,7 +19,7 @@ from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import ConfigFile, open_config_file
 from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.exchange.caller import Caller
-from toolwire.gateway.exchange.error_replies import error_reply
+from toolwire.gateway.exchange.error_replies import adapt_error, error_reply
 from toolwire.gateway.exchange.feature import Process
 from toolwire.gateway.exchange.gateway_request import ResolvedHead, Services
 from toolwire.gateway.exchange.provider_health import ProviderHealth, report_cooldown
@@ -138,7 +138,7 @@ class Gateway:
                 ticket = request.ticket = Ticket(self.admission, head.client.key_name)
                 await routes.serve_request(request, head, caller, running)
             else:
-                reply = error_reply(head.codec, caller)
+                reply = adapt_error(head.endpoint, error_reply(head.codec, caller))
                 record.status, record.failure, record.message = reply.status, caller.kind, caller.message
                 await request.send_reply(reply, record.request_id, head.codec.http.request_id_header)
         except ClientDisconnected:

@@ -291,12 +291,24 @@ class PassthroughMatch(Struct, frozen=True):
         return self.path[start:end]
 
 
+class Alias(Struct, frozen=True):
+    """What the path of a request to a cloud stands for."""
+
+    path: str
+    """The protocol's own path."""
+    query: str
+    deployment: str
+    """The model that the cloud's path names; "" if it names none."""
+
+
 class ResolvedHead(Struct, frozen=True, eq=False):
     """What the head of a request says under one configuration. Equal heads on one connection share it."""
 
     codec: Codec
     endpoint: EndpointMatch | None
     """None for a path that is not an endpoint of a protocol."""
+    alias: Alias | None
+    """Set for a cloud's path."""
     passthrough: PassthroughMatch | None
     """Set for a path that is only forwarded."""
     caller: Caller | Failure
@@ -337,6 +349,8 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     model: str = ""
     stream: bool = False
     framing: str = ""
+    adapted_endpoint: EndpointMatch | None = None
+    """That of a cloud's client, whose errors are adapted, too."""
     id_seed: str = ""
     """The seed for ids in its answer; "" for its request id."""
     recorder: AnswerRecorder | None = None

@@ -17,7 +17,7 @@ _is_segment_character = re.compile(rf"[{_SEGMENT_CHARACTERS}]").fullmatch
 _is_plain_query = re.compile(r'[!"$-~]*').fullmatch
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPED_SLASH = re.compile(r"%2[Ff]")
-_MODEL_PREFIX = re.compile(r"/(?:[^/]+/)+?(?:models|tunedModels)/")
+_MODEL_PREFIX = re.compile(r"/(?:[^/]+/)+?(?:models|tunedModels)/|/model/")
 """What comes before the name of a model, which may have slashes, also escaped."""
 
 _STEERING_QUERY_KEYS = frozenset(

@@ -44,7 +44,7 @@ from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
 from toolwire.gateway.pipeline.passthrough import forward_native
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer, relay_stream
-from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.config import ClientKey, Provider
 from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target
 from toolwire.gateway.telemetry.record import REFUSED_HERE, ExchangeCapture
 from toolwire.protocols import find_codec
@@ -99,20 +99,22 @@ class Pipeline:
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
     ) -> GatewayRequest | AttemptFailed:
         """The request with its body. A failure if it cannot be read."""
+        if endpoint.adapt_body is not None:
+            call, body = await _adapt_body(call, endpoint, body)
         record, sinks = call.record, call.running.sinks
         if not isinstance(body, bytes):
             return error_replies.gateway_error(call, body)
-        record.traffic.bytes_in = len(body)
+        size = record.traffic.bytes_in = len(body)
         if sinks.wants_bodies:
             record.traffic.request_body = body
         if sinks.wants_capture:
             record.traffic.capture = ExchangeCapture(body, call.named_session != "")
         read_body = partial(read_client_body, call.client_codec, body)
-        read = read_body() if len(body) < LARGE_BODY else await run_in_thread(read_body)
+        read = read_body() if size < LARGE_BODY else await run_in_thread(read_body)
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, read)
         peek = read.peek
-        stream = bool(peek.stream if endpoint.stream is None else endpoint.stream)
+        stream = (peek.stream if endpoint.stream is None else endpoint.stream) is True
         call = replace(call, body=read, model=endpoint.model or peek.model, stream=stream, framing=endpoint.framing)
         if sinks.wants_session or self.runtime.accounts is not None:
             record.asked.session = find_session(call)
@@ -122,16 +124,17 @@ class Pipeline:
         ):
             return error_replies.gateway_error(call, refused)
         key = call.caller.key
-        if key is not None and key.is_restricted:
-            refuse = partial(refuse_inner_models, self.runtime.router, read, call.model, key, bool(peek.model))
-            inner = await run_by_size(len(body), refuse)
-            if inner is not None:
-                return error_replies.gateway_error(call, inner)
-        if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
-            what = f"the path names the model `{endpoint.model}`, and the body another one, `{peek.model[:80]}`"
-            return error_replies.gateway_error(call, Failure("invalid", what, 400, "", "model"))
+        if key is not None and key.is_restricted and (inner := await self._refuse_inner_models(call, key)) is not None:
+            return error_replies.gateway_error(call, inner)
+        if endpoint.model and (other := _refuse_other_model(endpoint, peek.model)) is not None:
+            return error_replies.gateway_error(call, other)
         record.asked.stream = stream
         return call
+
+    async def _refuse_inner_models(self, call: GatewayRequest, key: ClientKey) -> Failure | None:
+        body = call.body
+        refuse = partial(refuse_inner_models, self.runtime.router, body, call.model, key, bool(body.peek.model))
+        return await run_by_size(len(body.data), refuse)
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         found = self.runtime.router.route(call.model, call.caller.key)
@@ -390,3 +393,22 @@ def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider,
         return False
     waits = (math.inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
     return next(waits) < next(waits)
+
+
+async def _adapt_body(
+    call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
+) -> tuple[GatewayRequest, bytes | Failure]:
+    """The request of a cloud's client as the protocol itself has it."""
+    adapt, call = endpoint.adapt_body, replace(call, adapted_endpoint=endpoint)
+    if adapt is None or isinstance(body, Failure):
+        return call, body
+    adapted = await run_by_size(len(body), lambda: adapt(body, endpoint, call.headers))
+    return (call, adapted) if isinstance(adapted, Failure) else (replace(call, headers=adapted.headers), adapted.data)
+
+
+def _refuse_other_model(endpoint: EndpointMatch, named: str) -> Failure | None:
+    """The body names another model than the path."""
+    if not named or endpoint.ignores_model_in_body or named.removeprefix("models/") == endpoint.model:
+        return None
+    what = f"the path names the model `{endpoint.model}`, and the body another one, `{named[:80]}`"
+    return Failure("invalid", what, 400, "", "model")

@@ -61,9 +61,11 @@ async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: Att
 def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
     record = call.record
     record.status, record.first_byte = reply.status, request.clock()
-    if reply.status >= 400 and not record.message:
-        failure = error_replies.read_error_reply(call.client_codec, reply)
-        record.failure, record.message = record.failure or failure.kind, failure.message
+    if reply.status >= 400:
+        if not record.message:
+            failure = error_replies.read_error_reply(call.client_codec, reply)
+            record.failure, record.message = record.failure or failure.kind, failure.message
+        reply = error_replies.adapt_error(call.adapted_endpoint, reply)
     if call.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
     if record.traffic.capture is not None:
@@ -111,7 +113,7 @@ async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: M
     sent_headers = {
         **headers,
         **request_id_headers(call.client_codec, record.request_id),
-        "content-type": "application/json" if framing is not None else http.stream_content_type,
+        "content-type": framing.content_type if framing is not None else http.stream_content_type,
         "cache-control": "no-cache",
     }
     await request.start_response(200, sent_headers)

@@ -22,6 +22,7 @@ from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.client_body import NO_BODY
 from toolwire.gateway.exchange.gateway_request import (
+    Alias,
     AttemptFailed,
     GatewayRequest,
     PassthroughMatch,
@@ -60,6 +61,8 @@ from toolwire.translation.options import Options
 
 METRICS_PATH = "/metrics"
 READY_PATH = "/readyz"
+API_VERSION = "api-version="
+"""What Azure wants in the query; other servers do not know it."""
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 MERGE_BYTES = 256
@@ -93,11 +96,32 @@ class ProtocolDetector:
             (codec, codec.http.match_endpoint) for codec in self.codecs if codec.http.match_endpoint is not None
         ]
         self.model_list_paths = {path for codec in self.codecs for path in codec.http.model_list_paths}
+        aliases = {pattern: path for codec in self.codecs for pattern, path in codec.http.path_aliases.items()}
+        self._aliases = [(_compile_path(pattern), path) for pattern, path in aliases.items()]
+        self._alias_starts = tuple({pattern[: pattern.index("/", 1) + 1] for pattern in aliases})
         self._passthrough_endpoints = [
             (codec, endpoint, _compile_path(endpoint.path))
             for codec in self.codecs
             for endpoint in codec.http.passthrough_endpoints
         ]
+
+    def read_alias(self, path: str, query: str) -> Alias | None:
+        """What a cloud's path stands for."""
+        if not path.startswith(self._alias_starts):
+            return None
+        for match, own_path in self._aliases:
+            found = match(path)
+            if found is not None:
+                parts = found.groupdict()
+                own_query = "&".join(pair for pair in query.split("&") if not pair.startswith(API_VERSION))
+                return Alias(own_path.replace("{rest}", parts.get("rest", "")), own_query, parts.get("deployment", ""))
+        return None
+
+    def find_aliased_endpoint(self, alias: Alias) -> tuple[Codec, EndpointMatch] | None:
+        found = self.find_endpoint(alias.path, alias.query)
+        if found is None or not alias.deployment:
+            return found
+        return found[0], replace(found[1], model=alias.deployment, ignores_model_in_body=True)
 
     def find_endpoint(self, path: str, query: str) -> tuple[Codec, EndpointMatch] | None:
         """The protocol and operation of a POST to this path."""
@@ -152,6 +176,8 @@ _PLACEHOLDER = re.compile(r"(\{[a-z]+\})")
 _PATH_PIECES: Mapping[str, str] = {
     "{id}": r"([A-Za-z0-9._~@=-]+)",
     "{model}": "(?P<model>.+)",
+    "{deployment}": "(?P<deployment>.+?)",
+    "{rest}": "(?P<rest>.+)",
     "{version}": "v1(?:alpha|beta|beta1)?",
 }
 
@@ -191,6 +217,10 @@ class Routes:
         client's key expires. `now` is Unix time."""
         path, query, headers = request.path, request.query, request.headers
         found = self._protocol_detector.find_endpoint(path, query) if request.method == "POST" else None
+        alias = None
+        if found is None and (alias := self._protocol_detector.read_alias(path, query)) is not None:
+            path, query = alias.path, alias.query
+            found = self._protocol_detector.find_aliased_endpoint(alias) if request.method == "POST" else None
         codec, endpoint = found or (self._protocol_detector.guess_codec(path, query, headers), None)
         passthrough = None
         if found is None and (passed := self._protocol_detector.find_passthrough(request.method, path, query, headers)):
@@ -218,12 +248,13 @@ class Routes:
             codec=codec,
             endpoint=endpoint,
             passthrough=passthrough,
+            alias=alias,
             caller=caller,
             valid_until=valid_until,
             client=Client(
                 address=request.peer,
                 method=request.method,
-                path=hide_secrets(path, secrets),
+                path=hide_secrets(request.path, secrets),
                 key_name=key_name,
                 team=team,
                 user_agent=user_agent,
@@ -253,14 +284,14 @@ class Routes:
     def serve_request(
         self, request: ClientRequest, head: ResolvedHead, caller: Caller, running: RunningExchange
     ) -> Coroutine[Any, Any, None]:
-        headers, endpoint, record = request.headers, head.endpoint, running.record
+        endpoint, record = head.endpoint, running.record
         call = GatewayRequest(
             self.runtime,
             head.codec,
             caller,
             running,
             record,
-            headers,
+            request.headers,
             request.clock,
             head.upstream_headers,
             record.started_at,
@@ -269,6 +300,8 @@ class Routes:
             NO_BODY,
         )
         if endpoint is None:
+            if head.alias is not None:
+                request.path, request.query = head.alias.path, head.alias.query
             return self._serve_other_path(request, call, head.passthrough)
         if endpoint.operation == "count_tokens":
             return self._serve_token_count(request, call, endpoint)

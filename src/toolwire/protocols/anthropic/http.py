@@ -15,7 +15,9 @@ from toolwire.core.codec import (
 from toolwire.core.json_values import Object
 from toolwire.core.model_lists import read_data_list
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
+from toolwire.protocols.anthropic.clouds import make_framing_converter, match_endpoint
 from toolwire.protocols.anthropic.models import ALL_EFFORTS, family, find_model_facts
+from toolwire.protocols.anthropic.names import NEW_VERSION, OLD_VERSION
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000
 MODELS_PATH = f"/v1/models?limit={MAX_PAGE_SIZE}"
@@ -114,9 +116,6 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
 """`/api/hello` is Claude Code's check that its server can be reached, without content. Not here: organisations, OAuth,
 user profiles and vaults, which belong to the account, and agents with their sessions, environments and tunnels."""
 
-OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
-"""The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
-
 COUNT_TOKENS_KEYS = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control speed mcp_servers
     context_management""".split()
@@ -212,6 +211,10 @@ HTTP = Http(
     history_markers=(b'"assistant"', b'"tool_result"', b'"budget_tokens"'),
     sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
+    match_endpoint=match_endpoint,
+    make_framing_converter=make_framing_converter,
+    # Of Claude on Bedrock and on Foundry, and of the SDK classes for them.
+    path_aliases={"/anthropic/v1/{rest}": "/v1/{rest}", "/anthropic/api/hello": "/api/hello"},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     output_limit_keys=("max_tokens", "max_tokens_to_sample"),

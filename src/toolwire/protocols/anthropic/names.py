@@ -9,6 +9,8 @@ from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import OriginChecks
 
 NAME = "anthropic"
+OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
+"""The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
 
 
 def key_set(names: str) -> frozenset[str]:

@@ -108,6 +108,18 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
 """Not here: organisations, projects, webhooks and vaults, which belong to the account, and `realtime`, which gives out
 keys of the account."""
 
+_OF_DEPLOYMENTS = (
+    "chat/completions completions responses embeddings images/generations images/edits audio/transcriptions"
+    " audio/translations audio/speech"
+).split()
+PATH_ALIASES = {
+    f"{start}/deployments/{{deployment}}/{rest}": f"/v1/{rest}"
+    for start in ("/openai", "/openai/v1")
+    for rest in _OF_DEPLOYMENTS
+} | {"/openai/v1/{rest}": "/v1/{rest}", "/openai/{rest}": "/v1/{rest}"}
+"""Azure's two kinds of paths, and the places of OpenAI's models on Bedrock. OpenAI's class for Azure puts the
+deployment in also behind `/openai/v1` (openai 3.51, November 2026). A deployment may be named as `provider/model`."""
+
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens")
 ).make_reader_and_writer()
@@ -132,6 +144,8 @@ HTTP = Http(
     history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"', b'"tool_use_id"'),
     sdk_base_url=("OpenAI", "OPENAI_BASE_URL", "/v1"),
     fixed_endpoints={PATH: EndpointMatch("generate")},
+    path_aliases=PATH_ALIASES,
+    credential_headers=("authorization", "api-key"),
     path_prefixes=_PATH_PREFIXES,
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     output_limit_keys=(*MAX_TOKENS_KEYS, "max_output_tokens", "max_new_tokens", "n_predict"),  # vLLM, TGI, llama.cpp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -27,6 +28,11 @@ GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
 KEYS_RETRY_AFTER = 5.0
 """Seconds, for clients whose key may be in a store that is down."""
+AWS_SCHEME = "AWS4-HMAC-SHA256"
+"""SDKs of AWS sign their requests: their access key id is the client's key (docs/decisions/0031-signed-clients.md)."""
+_AWS_CREDENTIAL = re.compile(rf"{AWS_SCHEME} (?:.*,)?\s*Credential=([^,\s]+)/\d{{8}}/[^/,\s]+/[^/,\s]+/aws4_request")
+_find_secret_words = re.compile(r"(?<=Credential=)[^,\s]+?(?=/\d{8}/)|\S+(?=\s*\Z)").findall
+"""The keys in a header: what comes last, and the access key id of a signature."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
 _FORWARDED_HEADERS = ("x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip")
@@ -121,7 +127,7 @@ class AccessControl:
         sent = [headers[name] for name in (GATEWAY_KEY_HEADER, *self._credential_headers) if name in headers]
         pairs = (pair.partition("=") for pair in query.split("&"))
         sent += [unquote_plus(given) for name, _, given in pairs if unquote_plus(name) in CREDENTIAL_QUERIES]
-        words = [word for value in sent for word in value.split()[-1:]]
+        words = [word for value in sent for word in _find_secret_words(value)]
         return tuple(dict.fromkeys(word for word in words if len(word) >= MIN_SECRET_LENGTH))
 
     def _admit_with_key(self, headers: Mapping[str, str], credential: str, now: float) -> Caller | Failure:
@@ -214,4 +220,10 @@ def _strip_bearer(value: str) -> str:
     if " " not in value:
         return value.strip()
     scheme, _, token = value.partition(" ")
-    return token.strip() if token and scheme.lower() == "bearer" else value.strip()
+    return token.strip() if token and scheme.lower() == "bearer" else _read_signed_key(value) or value.strip()
+
+
+def _read_signed_key(value: str) -> str:
+    """The access key id of a request that is signed as for AWS; "" if the header is another one."""
+    found = _AWS_CREDENTIAL.match(value)
+    return found[1] if found is not None else ""
