@@ -71,6 +71,8 @@ class Conversation:
     error_flag: ClassVar[bool] = True
     seals: ClassVar[bool] = True
     raises: ClassVar[tuple[type[Exception], ...]] = ()
+    open_sdk: ClassVar[Callable[[str], Any]]
+    """The SDK's client for the address of a gateway."""
 
     def __init__(self, base: str, model: str, stream: bool, task: Task) -> None:
         self.base, self.model, self.stream, self.task = base, model, stream, task
@@ -122,7 +124,7 @@ def _collect_losses() -> dict[str, Any]:
     return {"response": [lambda response: _losses.append(response.headers.get("x-toolwire-losses", ""))]}
 
 
-def _make_once(make: Callable[[str], Any]) -> Callable[[str], Any]:
+def make_once(make: Callable[[str], Any]) -> Callable[[str], Any]:
     def make_or_reuse(base: str) -> Any:
         if (make, base) not in _opened:
             _opened[make, base] = make(base)
@@ -143,7 +145,7 @@ def _open_inside(place: str, hooks: dict[str, Any]) -> httpx2.Client:
     return toolwire.http_client(path or None, event_hooks=hooks, **folders)
 
 
-def _make_http_client(base: str) -> tuple[httpx2.Client, str]:
+def make_http_client(base: str) -> tuple[httpx2.Client, str]:
     """The client for an SDK, and the address that it calls."""
     is_inside = base.startswith(IN_PROCESS)
     hooks = _collect_losses()
@@ -152,21 +154,21 @@ def _make_http_client(base: str) -> tuple[httpx2.Client, str]:
     return client, IN_PROCESS if is_inside else base
 
 
-@_make_once
+@make_once
 def openai_sdk(base: str) -> openai.OpenAI:
-    listening, url = _make_http_client(base)
+    listening, url = make_http_client(base)
     return openai.OpenAI(api_key=KEY, base_url=f"{url}/v1", max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
-@_make_once
+@make_once
 def anthropic_sdk(base: str) -> anthropic.Anthropic:
-    listening, url = _make_http_client(base)
+    listening, url = make_http_client(base)
     return anthropic.Anthropic(api_key=KEY, base_url=url, max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
-@_make_once
+@make_once
 def genai_sdk(base: str) -> genai.Client:
-    listening, url = _make_http_client(base)
+    listening, url = make_http_client(base)
     options: Any = {"base_url": url, "timeout": int(PATIENCE * 1000), "httpx_client": listening}
     return genai.Client(api_key=KEY, http_options=options)
 
@@ -181,6 +183,7 @@ def close_all() -> None:
 
 
 class Chat(Conversation):
+    open_sdk = staticmethod(openai_sdk)
     result_images = False
     error_flag = False
     seals = False
@@ -204,7 +207,7 @@ class Chat(Conversation):
         ]
         if self.task.thinking:
             asked["reasoning_effort"] = "medium"
-        sdk = openai_sdk(self.base)
+        sdk = self.open_sdk(self.base)
         if self.stream:
             with sdk.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
                 whole = stream.get_final_completion()
@@ -221,7 +224,7 @@ class Chat(Conversation):
 
     def pieces(self) -> Iterator[str]:
         asked: Any = {"model": self.model, "messages": self.messages, "stream": True}
-        with openai_sdk(self.base).chat.completions.create(**asked) as stream:
+        with self.open_sdk(self.base).chat.completions.create(**asked) as stream:
             for chunk in stream:
                 yield from (choice.delta.content for choice in chunk.choices if choice.delta.content)
 
@@ -235,6 +238,7 @@ class Chat(Conversation):
 
 
 class Responses(Conversation):
+    open_sdk = staticmethod(openai_sdk)
     error_flag = False
     raises = (openai.APIError, RuntimeError)
 
@@ -258,7 +262,7 @@ class Responses(Conversation):
         ]
         if self.task.thinking:
             asked["reasoning"] = {"effort": "medium", "summary": "auto"}
-        sdk = openai_sdk(self.base)
+        sdk = self.open_sdk(self.base)
         if self.stream:
             with sdk.responses.stream(**asked) as stream:
                 whole = stream.get_final_response()
@@ -278,7 +282,7 @@ class Responses(Conversation):
 
     def pieces(self) -> Iterator[str]:
         asked: Any = {"model": self.model, "input": self.input, "stream": True}
-        with openai_sdk(self.base).responses.create(**asked) as stream:
+        with self.open_sdk(self.base).responses.create(**asked) as stream:
             for event in stream:
                 if event.type == "response.output_text.delta":
                     yield event.delta
@@ -298,6 +302,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 
 
 class Messages(Conversation):
+    open_sdk = staticmethod(anthropic_sdk)
     raises = (anthropic.APIError,)
 
     def __init__(self, *given: Any) -> None:
@@ -317,7 +322,7 @@ class Messages(Conversation):
         ]
         if self.task.thinking:
             asked["thinking"] = {"type": "adaptive"}
-        sdk = anthropic_sdk(self.base)
+        sdk = self.open_sdk(self.base)
         if self.stream:
             with sdk.messages.stream(**asked) as stream:
                 whole = stream.get_final_message()
@@ -332,7 +337,7 @@ class Messages(Conversation):
 
     def pieces(self) -> Iterator[str]:
         asked: Any = {"model": self.model, "messages": self.messages, "max_tokens": 4000}
-        with anthropic_sdk(self.base).messages.stream(**asked) as stream:
+        with self.open_sdk(self.base).messages.stream(**asked) as stream:
             yield from stream.text_stream
 
     def answer(self, given: list[tuple[Call, Result]]) -> None:
@@ -348,6 +353,7 @@ class Messages(Conversation):
 
 
 class Generate(Conversation):
+    open_sdk = staticmethod(genai_sdk)
     raises = (genai_errors.APIError,)
 
     def __init__(self, *given: Any) -> None:
@@ -361,12 +367,12 @@ class Generate(Conversation):
             tools=[types.Tool(function_declarations=declared)],
             thinking_config=types.ThinkingConfig(include_thoughts=True) if self.task.thinking else None,
         )
-        self.chat = genai_sdk(self.base).chats.create(model=self.model, config=self.config)
+        self.chat = self.open_sdk(self.base).chats.create(model=self.model, config=self.config)
         self.ask(self.task.prompt, self.task.image)
 
     def move(self, model: str) -> None:
         said = self.chat.get_history()
-        self.chat = genai_sdk(self.base).chats.create(model=model, config=self.config, history=said)
+        self.chat = self.open_sdk(self.base).chats.create(model=model, config=self.config, history=said)
 
     def ask(self, prompt: str, image: bool = False) -> None:
         self.parts: list[Any] = [types.Part.from_text(text=prompt)]
