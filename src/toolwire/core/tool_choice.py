@@ -46,13 +46,12 @@ def _is_named(tool: AnyTool, name: ToolName) -> bool:
 
 NOT_PARALLEL = "disable_parallel_tool_use"
 """Anthropic says it in the choice, OpenAI beside it (`parallel_tool_calls`)."""
-_LONGEST_MODE = len('"required"')
+LONGEST_MODE = len('"required"')
+"""A choice that is longer, as JSON, is not only a mode."""
 
 
 def has_other_choice(choice: msgspec.Raw, has_other_shape: Callable[[Json], bool]) -> bool:
     """Has a choice that is not decoded yet the shape of another protocol?"""
-    if len(choice) <= _LONGEST_MODE:
-        return False
     try:
         return has_other_shape(msgspec.json.decode(choice))
     except (msgspec.DecodeError, UnicodeError, RecursionError):

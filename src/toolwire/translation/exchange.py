@@ -23,7 +23,7 @@ from toolwire.core.ir import (
     plain_text,
     replace_fields,
 )
-from toolwire.core.json_values import Body, Malformed, Path, decode, encode, parse_body, parse_object
+from toolwire.core.json_values import Body, Malformed, Object, Path, decode, encode, parse_body, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo
@@ -175,8 +175,11 @@ class Exchange:
             keys = tuple(dict.fromkeys((*keys, *signature_memory.hidden_call_keys(request))))
         return keys
 
-    def translate_request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
-        """The client's request in the provider's protocol. `records` are what the store has under `memory_keys`."""
+    def translate_request(
+        self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING, keeps_unchanged: bool = False
+    ) -> Translation:
+        """The client's request in the provider's protocol. `records` are what the store has under `memory_keys`. With
+        `keeps_unchanged`, the translation of a request that need not be changed has no body."""
         opened, self._opened = self._opened, None
         try:
             if opened is not None and opened[0] is body:
@@ -188,7 +191,9 @@ class Exchange:
                 request = replace_images(request, self.image_descriptions, ledger)
             self._provider_request = request = self._adapt_request(request, ledger)
             self._request_ledger = ledger
-            return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
+            written = self._write_request(request, ledger)
+            is_kept = keeps_unchanged and not records and not ledger.notes and not self.has_tool_search
+            return Translation(b"" if is_kept else encode(written), ledger, request.model, bool(request.stream))
         except RecursionError:  # newer Pythons read deeper JSON than the steps can walk
             raise Malformed(None, TOO_DEEP) from None
 
@@ -279,10 +284,10 @@ class Exchange:
         constraints = self.provider.constraints
         return constraints if self._tool_prompt is None else constraints_for_prompt(constraints)
 
-    def _write_request(self, request: Request, ledger: Ledger) -> bytes:
+    def _write_request(self, request: Request, ledger: Ledger) -> Object:
         if self._tool_prompt is not None:
             request = write_tools_into_prompt(request, self._tool_prompt, self.provider.constraints, ledger)
-        return encode(self.provider.write_request(request, ledger))
+        return self.provider.write_request(request, ledger)
 
     @property
     def needs_provider_state(self) -> bool:
@@ -387,7 +392,7 @@ class Exchange:
         request = tool_rounds.next_round_request(
             self._provider_request, rounds, self._constraints, self.options, self.provider.name
         )
-        return self._write_request(request, Ledger(self.client.name, self.provider.name))
+        return encode(self._write_request(request, Ledger(self.client.name, self.provider.name)))
 
     def last_usage(self, usage: Usage | None) -> Usage | None:
         """What the last round alone has used, of the usage of a whole answer."""

@@ -106,6 +106,11 @@ class ClientBody(Struct, eq=False):
         self.is_judged = True
         return value
 
+    def forget_values(self) -> None:
+        """Drop what was decoded: the request is on its way, as bytes. A long conversation is ten thousand objects, and
+        while many requests wait for their answers, memory that is never used again makes each of them slower."""
+        self._value = self._request = None
+
     def write(self, model: str = "") -> bytes:
         """The body for a provider of its own protocol, with the provider's name of the model, if it is in a body; ""
         leaves it as it is. These are the client's own bytes, unless somebody has judged them. Both keep the prefix of a

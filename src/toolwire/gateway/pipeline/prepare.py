@@ -65,7 +65,7 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
             stored = loaded
         if upstream.image_model:
             await _describe_images(call, upstream, exchange, stored)
-        translate = partial(exchange.translate_request, data, stored)
+        translate = partial(exchange.translate_request, data, stored, can_pass)
         translation = await run_in_thread(translate) if is_large else translate()
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
@@ -73,15 +73,15 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
     if not exchange.is_cross_protocol:
         _note_refused_headers(call, upstream, ledger)
     codes = ledger.codes
-    can_pass = can_pass and not exchange.has_tool_search
-    if can_pass and not codes and not stored:
-        # The translation changed nothing: what the client has sent is sent, so that prompt caches keep their prefix.
-        body = call.body.write(upstream.model)
+    # If the translation changed nothing, what the client has sent is sent: prompt caches keep their prefix.
+    body = translation.body or call.body.write(upstream.model)
+    if not translation.body and not codes:
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(attempt, upstream, body, exchange, None, ())
+        call.body.forget_values()
         return PassthroughRequest(attempt, upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
-    return refused or TranslatedRequest(attempt, upstream, translation.body, exchange, ledger, codes)
+    return refused or TranslatedRequest(attempt, upstream, body, exchange, ledger, codes)
 
 
 def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledger) -> None:

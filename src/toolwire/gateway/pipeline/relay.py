@@ -325,8 +325,9 @@ def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool], pass
 
     def forward(data: bytes) -> bool:
         out = feed(data)
-        may_continue = write(out) if passed is None or out != data else passed.pass_on(data)
-        return may_continue and not stream.is_cut_off
+        if passed is not None and out == data:
+            return passed.pass_on(data)
+        return write(out) and not stream.is_cut_off
 
     return forward
 

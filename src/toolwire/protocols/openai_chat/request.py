@@ -51,7 +51,7 @@ from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
-from toolwire.core.tool_choice import fit_tool_choice, has_other_choice
+from toolwire.core.tool_choice import LONGEST_MODE, fit_tool_choice, has_other_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
     read_citations,
@@ -382,9 +382,9 @@ def _returned_reasoning(reasoning: list[Reasoning], family: Family, ledger: Ledg
 
 def peek_request(members: Members) -> RequestPeek | None:
     found, choice = peek_members(members), members.get("tool_choice")
-    if found is None or choice is None or not has_other_choice(choice, has_other_shape):
+    if found is None or choice is None or len(choice) <= LONGEST_MODE:
         return found
-    return replace(found, is_unusual=True)
+    return replace(found, is_unusual=has_other_choice(choice, has_other_shape))
 
 
 def read_request(body: Object) -> Request:

@@ -45,7 +45,7 @@ from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
-from toolwire.core.tool_choice import fit_tool_choice, has_other_choice, replace_tool_choice
+from toolwire.core.tool_choice import LONGEST_MODE, fit_tool_choice, has_other_choice, replace_tool_choice
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     read_agent_message,
@@ -91,11 +91,11 @@ COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
 
 
 def peek_request(members: Members) -> RequestPeek | None:
-    found = peek_members(members)
+    found, choice = peek_members(members), members.get("tool_choice")
     if found is None:
         return None
-    if "tool_choice" in members and has_other_choice(members["tool_choice"], has_other_shape):
-        found = replace(found, is_unusual=True)
+    if choice is not None and len(choice) > LONGEST_MODE:
+        found = replace(found, is_unusual=has_other_choice(choice, has_other_shape))
     if members.keys().isdisjoint(_CONTINUING_KEYS):
         return found
     ids = (_decode_value(members[key]) for key in _CONTINUING_KEYS if key in members)
