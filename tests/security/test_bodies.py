@@ -702,6 +702,21 @@ def test_what_was_judged_is_what_is_sent_with_stable_bytes(value: Any) -> None:
     assert isinstance(again, ClientBody)
     again.judge()
     assert again.write() == body.write()
+    again.forget_values()
+    assert again.judge() == judged
+    assert again.write() == body.write()
+
+
+def test_a_body_that_was_forgotten_is_read_again() -> None:
+    data = b'{"model": "small", "messages": [{"role": "user", "content": "half \\ud800"}]}'
+    body = read_object(CODECS["openai-chat"], data)
+    assert isinstance(body, ClientBody)
+    for _ in range(2):
+        request = body.read_request()
+        assert request.turns[0].parts == body.read_request().turns[0].parts
+        assert len(body.repairs) == 1
+        body.forget_values()
+        assert not body.repairs
 
 
 @pytest.mark.parametrize("protocol", CODECS)

@@ -31,6 +31,9 @@ ReadTools = Callable[[Json, Path, Context], tuple[AnyTool, ...]]
 class KnownTools(tuple[AnyTool, ...]):
     """Tools as they were read."""
 
+    path: Path
+    value: Json
+    """The list that they were read from, and its place. Nobody may change it."""
     unknown_fields: tuple[UnknownField, ...]
     """What the reader noted."""
     results: dict[Hashable, object]
@@ -53,7 +56,9 @@ def read_known_tools(read: ReadTools[Context], value: Json, path: Path, reading:
             return read(value, path, reading)
         noted = len(reading.unknown_fields)
         # From a value of its own: the caller may change the one that it has.
-        known = KnownTools(read(decode(source), path, reading))
+        own = decode(source)
+        known = KnownTools(read(own, path, reading))
+        known.path, known.value = path, own
         known.unknown_fields, known.results = tuple(reading.unknown_fields[noted:]), {}
         _remember(key, known, len(source))
     elif known.unknown_fields:

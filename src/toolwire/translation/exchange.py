@@ -24,6 +24,7 @@ from toolwire.core.ir import (
     replace_fields,
 )
 from toolwire.core.json_values import Body, Malformed, Object, Path, decode, encode, parse_body, parse_object
+from toolwire.core.known_tools import KnownTools
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo
@@ -288,6 +289,17 @@ class Exchange:
         if self._tool_prompt is not None:
             request = write_tools_into_prompt(request, self._tool_prompt, self.provider.constraints, ledger)
         return self.provider.write_request(request, ledger)
+
+    def forget_turns(self) -> None:
+        """Drop the conversation, if a whole answer needs nothing of it: it is ten thousand objects, and an answer can
+        take minutes."""
+        asked, sent = self._client_request, self._provider_request
+        if asked is None or sent is None or self.can_take_rounds:
+            return
+        if self.uses_memory and self.provider.constraints.binds_reasoning_to_tools(sent.model):
+            return
+        key, self._prefix_digests = self.client.constraints.turns_key, None
+        self._client_request, self._provider_request = _without_turns(asked, key), replace(sent, turns=(), origin=None)
 
     @property
     def needs_provider_state(self) -> bool:
@@ -589,6 +601,17 @@ class Exchange:
         if not self.options.has_memory:
             for call in rounds.hidden_calls:
                 ledger.note("call-forgotten", None, f"the call of `{call.name}` is not in the client's next request")
+
+
+def _without_turns(request: Request, turns_key: str) -> Request:
+    """The request with what its answer may repeat. Tools that were known keep the JSON that all requests share."""
+    tools, origin = request.tools, request.origin
+    if origin is not None and isinstance(origin.wire, dict):
+        wire = {key: value for key, value in origin.wire.items() if key != turns_key}
+        if type(tools) is KnownTools and tools.path is not None:
+            wire[tools.path[-1]] = tools.value
+        origin = replace(origin, wire=wire, intact=False)
+    return replace(request, turns=(), origin=origin)
 
 
 def _has_provider_tools(request: Request) -> bool:

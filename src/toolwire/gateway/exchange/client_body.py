@@ -109,7 +109,7 @@ class ClientBody(Struct, eq=False):
     def forget_values(self) -> None:
         """Drop what was decoded: the request is on its way, as bytes. A long conversation is ten thousand objects, and
         while many requests wait for their answers, memory that is never used again makes each of them slower."""
-        self._value = self._request = None
+        self._value, self._request, self.repairs = None, None, []
 
     def write(self, model: str = "") -> bytes:
         """The body for a provider of its own protocol, with the provider's name of the model, if it is in a body; ""

@@ -64,6 +64,9 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     record.upstream, record.is_passthrough = upstream.names, prepared.is_passthrough
     if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
+    call.body.forget_values()
+    if not prepared.is_passthrough and not call.stream:
+        prepared.exchange.forget_turns()
     renamed = EMPTY_MAPPING
     if record.traffic.capture is not None and not prepared.is_passthrough:
         renamed = prepared.exchange.renamed_tools

@@ -78,7 +78,6 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
     if not translation.body and not codes:
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(attempt, upstream, body, exchange, None, ())
-        call.body.forget_values()
         return PassthroughRequest(attempt, upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
     return refused or TranslatedRequest(attempt, upstream, body, exchange, ledger, codes)

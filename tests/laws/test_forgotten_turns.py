@@ -1,0 +1,66 @@
+"""A whole answer is the same whether the conversation that it belongs to is still in memory or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from material import PAIRS, SAMPLES
+from toolwire import Malformed
+from toolwire.core.json_values import decode, encode
+from toolwire.protocols import CODECS
+from toolwire.translation.exchange import Exchange, Translation
+from toolwire.translation.options import Options
+
+BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
+OPTIONS = {
+    "no store": Options(now=1, seed="req_1"),
+    "a store": Options(now=1, seed="req_1", has_memory=True, expect_hidden_calls=True),
+    "repairs": Options(now=1, seed="req_1", tool_format="auto", repair_calls=True, on_bad_call="ask-again"),
+}
+ANSWERS = {
+    name: [path.read_bytes() for path in sorted((SAMPLES / name.replace("-", "_")).glob("*.json"))] for name in CODECS
+}
+
+
+def answer(exchange: Exchange, body: bytes) -> tuple[Any, ...] | str:
+    try:
+        found: Translation = exchange.translate_response(body)
+    except Malformed as problem:
+        return str(problem)
+    return found.body, found.losses, found.usage, found.called_tools, dict(found.memory_records), found.failure
+
+
+def start_exchange(client: str, target: str, options: Options) -> Exchange:
+    exchange = Exchange(CODECS[client], CODECS[target], options)
+    exchange.translate_request(encode(BODIES[client]))
+    return exchange
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_an_answer_needs_nothing_that_is_forgotten(client: str, target: str, options: Options) -> None:
+    for body in ANSWERS[target]:
+        kept, forgetful = (start_exchange(client, target, options) for _ in range(2))
+        forgetful.forget_turns()
+        assert answer(forgetful, body) == answer(kept, body)
+
+
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_a_conversation_does_not_wait_for_its_answer(client: str, target: str) -> None:
+    exchange = start_exchange(client, target, OPTIONS["no store"])
+    needs_turns = exchange.can_take_rounds
+    exchange.forget_turns()
+    asked = exchange.writer_context("").request
+    assert asked is not None
+    assert bool(asked.turns) is needs_turns
+    if asked.origin is not None and not needs_turns:
+        turns_key = CODECS[client].constraints.turns_key
+        assert asked.origin.wire == {key: value for key, value in BODIES[client].items() if key != turns_key}
+
+
+def test_the_bodies_have_turns() -> None:
+    assert {name for name in CODECS if decode(encode(BODIES[name]))[CODECS[name].constraints.turns_key]} == set(CODECS)
