@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 from msgspec import Struct
@@ -546,7 +547,7 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
     if steps.seal_slots.is_cross_protocol and _has_only_text_and_functions(response, steps):
         # Only tool names, call ids and finish reasons can differ. As events this answer would take 15 µs more, and two
         # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
-        choices = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
+        choices = tuple(map(_restore_choice_calls, response.choices, repeat(steps)))
         return response if is_same(choices, response.choices) else replace(response, choices=choices)
     events: list[ev.Event] = []
     steps.is_whole = True

@@ -459,7 +459,8 @@ class Exchange:
         ledger = Ledger(self.provider.name, client.name)
         if repairs:
             ledger.note_repairs(repairs)
-        ledger.note_foreign_fields(response)
+        if response.unknown_fields:
+            ledger.note_foreign_fields(response)
         if self.is_cross_protocol and response.failure is not None:
             return self._write_failure(response.failure, ledger, response.usage)
         answered = response

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import filterfalse
 from json import JSONDecodeError, JSONDecoder
 from typing import cast
 
@@ -27,6 +28,8 @@ MAX_START = 32 * 1024
 """Bytes at the start of a conversation that are read."""
 MAX_START_TURNS = 8
 """Turns at the start among which the first one of the user is expected: instructions can be turns, too."""
+_is_environment = re.compile(r"\s*<").match
+"""Agents put their environment into a text that begins so."""
 _scan_value = JSONDecoder().raw_decode
 _skip_separator = cast("Callable[[str, int], re.Match[str]]", re.compile(r"[\s,]*").match)
 
@@ -78,7 +81,7 @@ def _read_first_turn(text: str) -> str:
             continue
         content = turn.get("content", turn.get("parts"))
         texts = [content] if isinstance(content, str) else _list_texts(content)
-        own = [text for text in texts if not text.lstrip().startswith("<")]  # agents put their environment there
+        own = [*filterfalse(_is_environment, texts)]
         if own:
             return "\n".join(own)
         passed += texts

@@ -39,6 +39,7 @@ from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
+from toolwire.gateway.http.memory import SMALL_BODY
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
@@ -64,9 +65,8 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     record.upstream, record.is_passthrough = upstream.names, prepared.is_passthrough
     if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
-    call.body.forget_values()
-    if not prepared.is_passthrough and not call.stream:
-        prepared.exchange.forget_turns()
+    if len(call.body.data) > SMALL_BODY:
+        _forget_conversation(call, prepared)
     renamed = EMPTY_MAPPING
     if record.traffic.capture is not None and not prepared.is_passthrough:
         renamed = prepared.exchange.renamed_tools
@@ -86,6 +86,13 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     if type(answer) is AttemptFailed:
         return _make_final(answer, tools_were_run=response.status < 300 and bool(record.answer.tool_runs))
     return answer
+
+
+def _forget_conversation(call: GatewayRequest, prepared: PreparedRequest) -> None:
+    """What was decoded of a long request does not wait for its answer. A stream may need its turns, for an estimate."""
+    call.body.forget_values()
+    if not prepared.is_passthrough and not call.stream:
+        prepared.exchange.forget_turns()
 
 
 def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
@@ -358,7 +365,7 @@ def _pass_response(
     if peek is not None:
         telemetry.end_call(call.running, peek.usage)
         record.answer.usage, record.answer.model = peek.usage, peek.model
-        record.answer.set_tool_calls(peek.called_tools, str)
+        record.answer.tool_calls = tuple(zip(peek.called_tools, peek.called_tools, strict=True))
         return reply
     response = codec.read_response(expect_object(decode(data), None))
     telemetry.end_call(call.running, response.usage)

@@ -154,7 +154,7 @@ class PartReadContext(ReadContext):
 
     def read_node(self, item: Json, path: Path, shape: KnownKeys) -> tuple[Object, Origin]:
         """An object in camelCase, and its origin."""
-        node = expect_object(item, path)
+        node = item if type(item) is dict else expect_object(item, path)
         if shape.camel_keys.issuperset(node):
             return node, Origin(NAME, path, node)
         return shape(node), self.read_origin(node, path, shape.all_keys)
@@ -203,7 +203,7 @@ def read_plain_call(node: Object, call: Object, path: Path) -> Call | None:
 
 
 def read_part(item: Json, path: Path, reading: PartReadContext) -> Part | None:
-    node = expect_object(item, path)
+    node = item if type(item) is dict else expect_object(item, path)
     for key in node:
         reader = _PART_READERS.get(key)
         if reader is not None and node[key] is not None:
@@ -243,7 +243,7 @@ def read_arguments(args: Json) -> str:
 
 def _read_call(node: Object, key: str, path: Path, reading: PartReadContext) -> Call | None:
     here = (path, key)
-    call = expect_object(node[key], here)
+    call = node[key] if type(node[key]) is dict else expect_object(node[key], here)
     if (plain_call := read_plain_call(node, call, path)) is not None:
         return plain_call
     if not names.CALL_KEYS.camel_keys.issuperset(call) or "name" not in call:

@@ -243,8 +243,10 @@ def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
 
 def _write_text(part: Text, side: Side, ledger: Ledger) -> Object:
     if side == "output":
-        citations = [write_citation(one, len(part.text), ledger) for one in part.citations] if part.citations else []
-        out: Object = {"type": "output_text", "text": part.text, "annotations": [one for one in citations if one]}
+        out: Object = {"type": "output_text", "text": part.text, "annotations": []}
+        if part.citations:
+            citations = [write_citation(one, len(part.text), ledger) for one in part.citations]
+            out["annotations"] = [one for one in citations if one]
     else:
         out = {"type": "input_text", "text": part.text}
         for citation in part.citations:

@@ -474,7 +474,7 @@ def write_content_part(part: Part, ledger: Ledger) -> Object | None:
     """A part of an answer's message. OpenAI's SDKs demand `logprobs` beside every text of an answer."""
     out = write_part(part, "output", ledger)
     if out is not None and isinstance(part, Text):
-        out["logprobs"] = write_openai_logprobs(part.logprobs, derives_bytes=True)
+        out["logprobs"] = write_openai_logprobs(part.logprobs, derives_bytes=True) if part.logprobs else []
     elif isinstance(part, Refusal):
         ledger.note_logprobs(part.logprobs)
     return out

@@ -186,10 +186,10 @@ def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> 
 
 def join_neighbours(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
     """The request with consecutive turns of one role merged, where it has no calls or results."""
-    neighbours = any(
-        turn.role == after.role and turn.role in constraints.merged_roles for turn, after in pairwise(request.turns)
-    )
-    return _rebuild_turns(request, constraints, ledger, False) if neighbours else request
+    for turn, after in pairwise(request.turns):
+        if turn.role == after.role and turn.role in constraints.merged_roles:
+            return _rebuild_turns(request, constraints, ledger, False)
+    return request
 
 
 def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, same_protocol: bool) -> Request:

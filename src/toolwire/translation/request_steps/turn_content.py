@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -460,9 +461,12 @@ class RequestFeatures(Struct):
                 self.rare.add("loaded tools")
 
 
+_PARTS_OF = attrgetter("parts")
+
+
 def request_features(request: Request) -> RequestFeatures:
     features = RequestFeatures()
     features.add_turns(request.turns)
-    if not all(turn.parts for turn in request.turns):
+    if () in map(_PARTS_OF, request.turns):
         features.rare.add("blank text")
     return features
