@@ -374,6 +374,17 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     have the quirk, it is asked once more, with it."""
 
 
+class Platform(msgspec.Struct, frozen=True, kw_only=True):
+    """A cloud that offers models in this protocol in its own way: other paths, other models, other envelopes."""
+
+    http: Mapping[str, object] = EMPTY_MAPPING
+    """The fields of `Http` that differ."""
+    supports_model: Callable[[str, bool], bool] | None = None
+    """As that of `Codec`: a cloud offers several protocols, and each model in some of them."""
+    reads_all: bool = False
+    """Is a request always read and written, because headers become members or are left out?"""
+
+
 _REFUSING_WORDS = (
     r"extra[_ ](?:inputs?|fields?|forbidden)|un(?:known|recogni[sz]ed|expected|supported)"
     r"|not (?:supported|permitted|allowed|accepted)|invalid (?:field|argument|parameter)"
@@ -410,6 +421,32 @@ class UsageNames(msgspec.Struct, frozen=True, kw_only=True):
 def need_no_headers(model: str, body: bytes, client_headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """For protocols that need no header besides the key."""
     return ()
+
+
+class CarriedRequest(msgspec.Struct, frozen=True):
+    """A request of the protocol, and as it is sent."""
+
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class AnswerDecoder(Protocol):
+    """From the bytes of a stream in another framing to server-sent events of the protocol."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+
+class Carriage(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cloud carries the requests and streams of a protocol, where it has other envelopes for them."""
+
+    write_request: Callable[[CarriedRequest], CarriedRequest]
+    """Moves members between path, headers and body. The same object where nothing changes."""
+    stream_content_type: str = ""
+    """That of a stream in another framing."""
+    make_stream_decoder: Callable[[], AnswerDecoder] | None = None
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -475,8 +512,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_headers: tuple[str, ...] = ()
     """Client headers that are forwarded to a provider of the same protocol. A name may end in `*`. Those that choose an
     account are forwarded only with the client's own credential."""
-    refused_headers: tuple[str, ...] = ()
-    """Client headers that a server of this protocol refuses, although the protocol has them. They are not sent."""
+    list_refused: Callable[[str, Mapping[str, str]], Iterable[str]] | None = None
+    """What is left out of the headers of a client of the protocol because a server of this model refuses it, for
+    people, from the model's name and the headers."""
     extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = need_no_headers
     """Headers that a request needs besides the key (Anthropic's `anthropic-version`), from the model's name, the body,
     and the client's headers (empty when the client speaks another protocol)."""
@@ -512,6 +550,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     find_model_facts: Callable[[str], ModelFacts] = lambda model: NO_FACTS
     """What the codec's own tables say about a model: requests are written by them."""
     token_count: TokenCountEndpoint | None = None
+    carriage: Carriage | None = None
+    """None where requests are sent as they are written."""
     make_framing_converter: Callable[[str], FramingConverter | None] = lambda framing: None
 
 
@@ -599,5 +639,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Does it run this tool (of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are any?"""
     quirks: Mapping[str, Quirk] = EMPTY_MAPPING
     """Known differences of servers, by the name that is used in the configuration."""
+    platforms: Mapping[str, Platform] = EMPTY_MAPPING
+    """Clouds that offer it in their own way, by their names in `providers.toml`."""
     rewritten_markers: tuple[bytes, ...] | None = ()
     """Of a server with quirks: bytes of every body that these change; None if bytes do not tell."""

@@ -84,9 +84,10 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
 
 
 def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledger) -> None:
-    for name in upstream.codec.http.refused_headers:
-        if name in call.headers:
-            ledger.note("no-counterpart", None, f"the header `{name}` was left out", "this server refuses it")
+    """What was left out of the headers of a client of the provider's protocol."""
+    if upstream.codec.http.list_refused is not None:
+        for what in upstream.codec.http.list_refused(upstream.model, call.headers):
+            ledger.note("no-counterpart", None, f"{what} was left out", "this server refuses it")
 
 
 async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:

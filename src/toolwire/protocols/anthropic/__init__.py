@@ -16,6 +16,7 @@ from toolwire.protocols.anthropic.models import (
     supports_provider_tool,
 )
 from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.platforms import PLATFORMS
 from toolwire.protocols.anthropic.quirks import QUIRKS
 from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
@@ -69,4 +70,5 @@ CODEC = Codec(
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
+    platforms=PLATFORMS,
 )

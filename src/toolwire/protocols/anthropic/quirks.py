@@ -166,6 +166,10 @@ def _load_reference(block: Object, where: Path, ledger: Ledger) -> Object:
 # --- betas ------------------------------------------------------------------------------------------------------------
 
 
+def list_refused_headers(_model: str, headers: Mapping[str, str]) -> list[str]:
+    return ["the header `anthropic-beta`"] if "anthropic-beta" in headers else []
+
+
 def drop_betas(body: Object, _model: str, ledger: Ledger) -> Object:
     """The body without what betas add to it."""
     for key in filter(BETA_MEMBERS.__contains__, body):
@@ -267,7 +271,7 @@ QUIRKS: Mapping[str, Quirk] = {
         about="knows no betas: neither the header `anthropic-beta` nor what betas add to a request, such as "
         "`context_management`",
         rewrite_body=drop_betas,
-        http={"extra_headers": version_header, "refused_headers": ("anthropic-beta",)},
+        http={"extra_headers": version_header, "list_refused": list_refused_headers},
         refusal=match_refusal(
             BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS, r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)"
         ),

@@ -10,6 +10,7 @@ from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.members import REQUEST_MEMBERS
 from toolwire.protocols.gemini.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.gemini.names import NAME
+from toolwire.protocols.gemini.platforms import PLATFORMS
 from toolwire.protocols.gemini.request import open_config, peek_request, read_request, write_request
 from toolwire.protocols.gemini.response import peek_response, read_response, write_response
 from toolwire.protocols.gemini.stream_reader import StreamReader
@@ -58,4 +59,5 @@ CODEC = Codec(
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
+    platforms=PLATFORMS,
 )

@@ -12,6 +12,7 @@ from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_chat.models import JUDGED_MEMBERS, QUIRKS, supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
+from toolwire.protocols.openai_chat.platforms import PLATFORMS
 from toolwire.protocols.openai_chat.request import peek_request, read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
@@ -70,4 +71,5 @@ CODEC = Codec(
     supports_model=supports_model,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
+    platforms=PLATFORMS,
 )

@@ -12,6 +12,7 @@ from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.members import REQUEST_MEMBERS
 from toolwire.protocols.openai_responses.models import JUDGED_MEMBERS, QUIRKS, supports_provider_tool
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
+from toolwire.protocols.openai_responses.platforms import PLATFORMS
 from toolwire.protocols.openai_responses.request import flatten_tool_choice, peek_request, read_request, write_request
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
@@ -73,4 +74,5 @@ CODEC = Codec(
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
+    platforms=PLATFORMS,
 )

@@ -1,0 +1,33 @@
+"""Chat Completions at clouds: other paths, and which models they offer in it.
+
+docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions.html, Azure's reference of its inference API
+(the deployment is in the path where an `api-version` is), cloud.google.com/vertex-ai/generative-ai/docs/start/openai.
+Captured from openai 3.51.0 (`AzureOpenAI`, `BedrockOpenAI`). November 2026."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from toolwire.core.codec import Platform
+from toolwire.core.model_lists import escape_query
+
+_is_openai_id = re.compile(r"(?:^|[./])openai\.|^gpt-").search
+
+
+def _takes_no_claude(model: str, tools: bool) -> bool:
+    return "claude" not in model.lower()
+
+
+PLATFORMS: Mapping[str, Platform] = {
+    "bedrock": Platform(
+        http={"request_path": lambda model, stream: "/openai/v1/chat/completions"},
+        supports_model=lambda model, tools: _is_openai_id(model) is not None,
+    ),
+    "vertex": Platform(supports_model=lambda model, tools: "/" in model),  # `meta/llama-…`, `google/gemini-…`
+    "azure": Platform(supports_model=_takes_no_claude),
+    "azure-deployments": Platform(
+        http={"request_path": lambda model, stream: f"/deployments/{escape_query(model)}/chat/completions"},
+        supports_model=_takes_no_claude,
+    ),
+}
