@@ -54,6 +54,7 @@ TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
     "first-byte-timeout": ("deadline", 504, False),
     "idle-timeout": ("deadline", 504, False),
     "answer-timeout": ("deadline", 504, False),
+    "no-credential": ("server", 503, False),
 }
 """A transport error as the client sees it (kind and status), and whether to ask the same provider again."""
 SILENCES = frozenset({"connect-timeout", "first-byte-timeout"})
@@ -136,7 +137,7 @@ def _explain_missing_path(upstream: Upstream) -> str:
 
 
 def _describe_provider(upstream: Upstream) -> str:
-    place = f" at {upstream.address_label}" if upstream.address_label else ""
+    place = f" at {upstream.names.address}" if upstream.names.address else ""
     account = f" (account `{upstream.provider.account}`)" if upstream.provider.account else ""
     return f"the provider `{upstream.provider.name}`{account}{place}"
 
@@ -247,6 +248,9 @@ def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
     kind, status, _ = TRANSPORT_ERROR_REPLIES[error.kind]
     if error.kind in OWN_LIMITS:
         return Failure(kind, error.detail, status, error.kind, retry_after=RETRY_AFTER)
+    if error.kind == "no-credential":  # its source is asked again by itself
+        what = f"the provider `{upstream.provider.name}` cannot be asked: {error.detail}"
+        return Failure(kind, what, status, error.kind)
     # In a stream there is no status. Some clients look for the words "connection error" to know that they may retry.
     what = f"the provider `{upstream.provider.name}` did not send a complete answer (connection error): {error.detail}"
     return Failure(kind, what, status, error.kind)

@@ -36,6 +36,7 @@ from toolwire.gateway.http.headers import (
     provider_headers,
 )
 from toolwire.gateway.http.messages import HeadKey, Reply, RequestSender, UpstreamResponse
+from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
@@ -67,10 +68,10 @@ class Upstream(Struct, frozen=True, eq=False):
     bytes tell which bodies these change (`Codec.rewritten_markers`)."""
     address: Address | None
     """None for the embedded model."""
-    address_label: str
-    """Host and port, for errors and the log."""
+    sender: RequestSender
+    """Sends the requests: the client of the gateway, or one that authorizes them."""
     names: UpstreamNames
-    """As it is recorded."""
+    """As it is recorded, with the host and port for errors and the log."""
     path: str
     headers: Mapping[str, str]
     reply_headers: SharedHeaders
@@ -82,7 +83,8 @@ class Upstream(Struct, frozen=True, eq=False):
     needs_credential_check: bool
     """The key is missing, or comes from the client."""
     hidden_keys: tuple[str, ...]
-    """Its own keys, which are removed from what it sends."""
+    """Its own keys, which are removed from what it sends. Those of a provider with credentials of a cloud change, and
+    its sender removes them."""
     max_tools: int | None
     """How many tools the model takes; None for any number."""
     judged_members: frozenset[str]
@@ -130,12 +132,15 @@ class Runtime:
         services: Services,
         accounts: AccountChooser | None = None,
         may_hide_calls: bool = False,
+        own_senders: Mapping[Provider, RequestSender] | None = None,
     ) -> None:
         """`accounts` chooses among the accounts of a provider; None if no provider has several. `may_hide_calls`: may
-        answers have tool calls that their client does not see?"""
+        answers have tool calls that their client does not see? `own_senders` are those of providers whose requests
+        are authorized as they are sent."""
         self.config, self.accounts, self.may_hide_calls = config, accounts, may_hide_calls
         self.gateway_id, self.admission = services.gateway_id, services.admission
-        self.client, self.health, self.telemetry = services.client, services.health, services.telemetry
+        self.health, self.telemetry = services.health, services.telemetry
+        self.senders = ProviderSenders(services.client, own_senders or {})
         self.find_listed_facts, self.refuse_running = services.find_listed_facts, services.refuse_running
         self.image_describer: ImageDescriber | None = None
         """Describes images for models that cannot see; None where they are sent as they are. It asks the pipeline,
@@ -241,7 +246,7 @@ class Runtime:
             stream=stream,
             passing_codec=CODECS[codec.name] if can_pass else None,
             address=address,
-            address_label=label,
+            sender=self.senders.find(provider, codec),
             names=UpstreamNames(provider.name, provider.account, codec.name, model, label),
             path=path,
             headers=headers,
@@ -249,7 +254,7 @@ class Runtime:
             options=options,
             state_options=replace(options, has_memory=True, expect_hidden_calls=self.may_hide_calls),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
-            hidden_keys=provider.secrets,
+            hidden_keys=() if provider.access.method else provider.secrets,
             max_tools=codec.constraints.max_tools(model),
             judged_members=codec.constraints.judged_members(model),
             may_pass_unread=not options.stamp_seals

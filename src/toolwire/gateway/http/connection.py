@@ -79,7 +79,7 @@ ChunkSink = Callable[[bytes], bool]
 
 TransportErrorKind = Literal[
     "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
-    "answer-timeout",
+    "answer-timeout", "no-credential",
     "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors", "out-of-memory",
 ]  # fmt: skip
 

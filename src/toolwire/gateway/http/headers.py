@@ -52,7 +52,7 @@ def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
     """The headers of every request to a provider: its key (`Provider.credential`: `Authorization: Bearer`, or what
     `write_credential` of the protocol's `Http` says), then the operator's own headers, which win."""
     headers = {"content-type": "application/json", "user-agent": f"toolwire/{VERSION}"}
-    if (credential := provider.credential(codec.http)) is not None:
+    if (credential := provider.credential(codec)) is not None:
         headers[credential[0]] = credential[1]
     return headers | {name.lower(): value for name, value in provider.headers.items()}
 

@@ -19,10 +19,10 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, fixed_headers
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
+from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.settings.router import is_usable_name
-from toolwire.protocols import find_codec
+from toolwire.gateway.settings.router import codec_with_quirks, is_usable_name
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 MAX_PAGES = 50
@@ -62,7 +62,7 @@ class ProviderList(Struct, frozen=True):
 
 def find_listing_codec(provider: Provider) -> Codec | None:
     """The codec whose list to ask the provider for: that of its first protocol that has lists."""
-    codecs = (find_codec(protocol) for protocol in provider.protocols)
+    codecs = (codec_with_quirks(protocol, provider.quirks, provider.platform) for protocol in provider.protocols)
     return next((codec for codec in codecs if codec.http.provider_models_path), None)
 
 
@@ -79,12 +79,13 @@ def explain_skip(provider: Provider) -> ListUnavailable | None:
 
 
 async def ask_models(
-    client: RequestSender, provider: Provider, hops: str = ""
+    senders: ProviderSenders, provider: Provider, hops: str = ""
 ) -> tuple[ModelInfo, ...] | ListUnavailable:
     """The models that a provider lists, each once."""
     codec = find_listing_codec(provider)
     if codec is None:
         return ListUnavailable("no-list", "its protocol has no lists of models")
+    client = senders.find(provider, codec)
     address = Address.parse(provider.base_urls[codec.name], provider.proxies.get(codec.name, ""), provider.ca_file)
     headers = {**dict(codec.http.extra_headers("", b"", {})), **fixed_headers(provider, codec)}
     del headers["content-type"]
@@ -135,7 +136,7 @@ async def read_answer(
     """What a provider says, without its key; or why there is no good answer."""
     if isinstance(response, TransportError):
         return ListUnavailable(response.kind, response.detail)
-    if isinstance(response, HttpResponse):
+    if isinstance(response, HttpResponse) and not provider.access.method:  # else its sender does it
         response.hide_keys(provider.secrets)
     try:
         data = await response.read(MAX_PAGE_BYTES)
@@ -212,7 +213,7 @@ class ModelLists:
 
     async def load(
         self,
-        client: RequestSender,
+        senders: ProviderSenders,
         providers: Iterable[Provider],
         clock: Callable[[], float],
         hops: str = "",
@@ -228,7 +229,7 @@ class ModelLists:
         }
         for provider, cached in lists.items():
             if cached.is_due(clock()):
-                cached.task = asyncio.create_task(self._refresh(cached, client, provider, clock, hops))
+                cached.task = asyncio.create_task(self._refresh(cached, senders, provider, clock, hops))
                 cached.task.add_done_callback(self._on_task_done)
         new = [cached.task for cached in lists.values() if cached.models is None and cached.task is not None]
         if new:
@@ -253,11 +254,11 @@ class ModelLists:
             self._report_error(error)
 
     async def _refresh(
-        self, cached: _CachedList, client: RequestSender, provider: Provider, clock: Callable[[], float], hops: str
+        self, cached: _CachedList, senders: ProviderSenders, provider: Provider, clock: Callable[[], float], hops: str
     ) -> None:
         try:
             async with self._turns:
-                answer = await ask_models(client, provider, hops)
+                answer = await ask_models(senders, provider, hops)
         finally:
             cached.task, cached.asked_at = None, clock()
         was_down = cached.problem is not None
@@ -303,26 +304,27 @@ def _identity(provider: Provider) -> tuple[object, ...]:
         tuple(provider.base_urls.items()),
         tuple(provider.proxies.items()),
         hex_digest(provider.api_key.reveal(), 32),
-        provider.auth_header,
+        tuple(provider.auth_headers.items()),
+        provider.access,
         hex_digest(repr(sorted(provider.headers.items())), 32),
         provider.ca_file,
     )
 
 
-async def ask_list(client: RequestSender, provider: Provider, hops: str = "") -> ProviderList:
+async def ask_list(senders: ProviderSenders, provider: Provider, hops: str = "") -> ProviderList:
     """The list of a provider without a cache."""
-    answer = explain_skip(provider) or await ask_models(client, provider, hops)
+    answer = explain_skip(provider) or await ask_models(senders, provider, hops)
     models, problem = (answer, None) if isinstance(answer, tuple) else (None, answer)
     return ProviderList(provider, models, problem)
 
 
-async def ask_all(client: RequestSender, providers: Sequence[Provider]) -> tuple[ProviderList, ...]:
+async def ask_all(senders: ProviderSenders, providers: Sequence[Provider]) -> tuple[ProviderList, ...]:
     """The lists of these providers, for the command line."""
     turns = asyncio.Semaphore(MAX_ASKED_AT_ONCE)
 
     async def ask(provider: Provider) -> ProviderList:
         async with turns:
-            return await ask_list(client, provider)
+            return await ask_list(senders, provider)
 
     asked = [provider for provider in providers if not provider.embedded and provider.list_models]
     return tuple(await asyncio.gather(*map(ask, asked)))

@@ -6,8 +6,8 @@ from __future__ import annotations
 from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Text, Turn
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.headers import fixed_headers
+from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models.listing import ListUnavailable, ask_models, read_answer
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Provider
@@ -25,9 +25,9 @@ class ProbeResult(ListUnavailable, frozen=True):
     """Why a provider is not known to accept its key; the reason is empty if it does."""
 
 
-async def probe_provider(client: UpstreamClient, provider: Provider, config: Config) -> ProbeResult:
+async def probe_provider(senders: ProviderSenders, provider: Provider, config: Config) -> ProbeResult:
     """Does the provider accept its key? The detail says how it was found out, or why it is not known."""
-    models = await ask_models(client, provider)
+    models = await ask_models(senders, provider)
     if not isinstance(models, ListUnavailable):
         return ProbeResult("", f"lists {len(models):,} model{'' if len(models) == 1 else 's'}")
     if models.reason not in NO_LIST:
@@ -35,7 +35,7 @@ async def probe_provider(client: UpstreamClient, provider: Provider, config: Con
     model = find_model(provider, config)
     if not model:
         return ProbeResult("no-list", "it has no list of models, and no model of it is named in the configuration")
-    return await request_few_tokens(client, provider, model)
+    return await request_few_tokens(senders, provider, model)
 
 
 def find_model(provider: Provider, config: Config) -> str:
@@ -44,7 +44,7 @@ def find_model(provider: Provider, config: Config) -> str:
     return next((name for name in (*ruled, *provider.models) if not is_pattern(name)), "")
 
 
-async def request_few_tokens(client: UpstreamClient, provider: Provider, model: str) -> ProbeResult:
+async def request_few_tokens(senders: ProviderSenders, provider: Provider, model: str) -> ProbeResult:
     """The smallest useful request to a model."""
     _, codec = choose_codecs(Target(provider, model), find_codec(provider.protocols[0]))
     address = Address.parse(provider.base_urls[codec.name], provider.proxies.get(codec.name, ""), provider.ca_file)
@@ -53,7 +53,7 @@ async def request_few_tokens(client: UpstreamClient, provider: Provider, model: 
     body = encode(codec.write_request(request, Ledger(codec.name, codec.name)))
     headers = {**dict(codec.http.extra_headers(model, body, EMPTY_MAPPING)), **fixed_headers(provider, codec)}
     path = codec.http.request_path(model, False)
-    response = await client.send_request(address, "POST", path, tuple(headers.items()), body)
+    response = await senders.find(provider, codec).send_request(address, "POST", path, tuple(headers.items()), body)
     data = await read_answer(response, address, provider, codec)
     if isinstance(data, ListUnavailable):
         return ProbeResult(data.reason, data.detail)

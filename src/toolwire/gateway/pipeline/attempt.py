@@ -124,7 +124,7 @@ async def send_request(
         model = upstream.model or record.upstream.model
         telemetry.start_call(call.running, upstream.provider.name, model, upstream.provider.account)
     if record.traffic.capture is not None:
-        where = (upstream.codec.name, upstream.provider.name, upstream.address_label, upstream.path)
+        where = (upstream.codec.name, upstream.provider.name, upstream.names.address, upstream.path)
         captured = UpstreamCapture(*where, body, started, renamed_tools)
         record.traffic.capture.upstream_calls.append(captured)
     response: UpstreamResponse | TransportError
@@ -132,16 +132,16 @@ async def send_request(
         asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
         response = await run_by_size(len(body), partial(answer_request, *asked))
     else:
-        if record.upstream.address != upstream.address_label:
-            record.upstream = replace(record.upstream, address=upstream.address_label)
+        if record.upstream is not upstream.names and record.upstream.address != upstream.names.address:
+            record.upstream = replace(record.upstream, address=upstream.names.address)
         headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *call.running.trace_headers)
         sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
-        response = await runtime.client.send_request(*sent)
+        response = await upstream.sender.send_request(*sent)
         if type(response) is TransportError and response.kind == "stale-connection":
             seconds = call.clock() - started
             telemetry.record_attempt(record, upstream.provider, response.kind, seconds, is_transport_error=True)
-            response = await runtime.client.send_request(*sent)
+            response = await upstream.sender.send_request(*sent)
     if upstream.hidden_keys and type(response) is HttpResponse:
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:

@@ -13,8 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import Http, ModelFacts
+from toolwire.core.codec import Codec, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.settings.cloud_access import CloudAccess
 from toolwire.gateway.settings.prices import Prices
 from toolwire.gateway.settings.problems import KeyPath, Problem, ProblemCollector, TomlTable
 from toolwire.gateway.settings.times import parse_time
@@ -287,7 +288,12 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     api_key_env: str = ""
     """The environment variable that the key is from, or should be."""
     forward_auth: bool = False
-    auth_header: str = ""
+    access: CloudAccess = CloudAccess()
+    """Credentials of a cloud, in place of a key."""
+    platform: str = ""
+    """The cloud whose ways its protocols have there (`Codec.platforms`)."""
+    auth_headers: TextMapping = EMPTY_MAPPING
+    """By protocol: the header for the key, where it is not the protocol's own."""
     quirks: tuple[str, ...] = ()
     may_have_quirks: bool = True
     """May it turn out not to know all of its protocols? Not the vendor of a protocol at its own address: what that
@@ -340,6 +346,8 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             return f"set {self.api_key_env}"
         if self.forward_auth:
             return "clients send their own key"
+        if self.access.method:
+            return f"uses {self.access.label}"
         if self.api_key:
             return f"uses {self.api_key_env}" if self.api_key_env else "has a key in the file"
         return "without a key"
@@ -354,13 +362,13 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         found = (self.api_key.reveal(), *(value.rpartition(" ")[2] for value in named), *in_urls)
         return tuple(dict.fromkeys(filter(None, found)))
 
-    def credential(self, http: Http) -> tuple[str, str] | None:
+    def credential(self, codec: Codec) -> tuple[str, str] | None:
         """The header with the key: `auth_header`, or the one that the protocol uses."""
         if not self.api_key:
             return None
-        key, header = self.api_key.reveal(), self.auth_header.lower()
+        key, header = self.api_key.reveal(), self.auth_headers.get(codec.name, "")
         if not header:
-            return http.write_credential(key)
+            return codec.http.write_credential(key)
         return header, f"Bearer {key}" if header == "authorization" else key
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import Codec, ModelInfo
+from toolwire.core.codec import Codec, ModelInfo, Quirk
 from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
@@ -315,22 +315,24 @@ def choose_codecs(target: Target, client: Codec) -> tuple[Codec, Codec]:
     """The codecs to ask the target with, for requests with tools and without: that of the pinned protocol; else the
     client's, if the provider supports the model in it; else the provider's first that does. Quirks of the provider make
     it a different codec than the client's."""
-    protocols, model = target.provider.protocols, target.model
+    provider, model, quirks = target.provider, target.model, target.quirks
     if target.protocol:
-        pinned = codec_with_quirks(target.protocol, target.quirks)
+        pinned = codec_with_quirks(target.protocol, quirks, provider.platform)
         return pinned, pinned
-    spoken = [*([client] if client.name in protocols else []), *map(find_codec, protocols)]
+    names = [*([client.name] if client.name in provider.protocols else []), *provider.protocols]
+    spoken = [codec_with_quirks(name, quirks, provider.platform) for name in names]
     # A protocol that supports a model with tools supports it without.
     supporting = [codec for codec in spoken if codec.supports_model(model, True)]
     others = [codec for codec in spoken if codec in supporting or codec.supports_model(model, False)]
-    with_tools, without = ((found or [find_codec(protocols[0])])[0].name for found in (supporting, others))
-    return codec_with_quirks(with_tools, target.quirks), codec_with_quirks(without, target.quirks)
+    first = codec_with_quirks(provider.protocols[0], quirks, provider.platform)
+    with_tools, without = ((found or [first])[0] for found in (supporting, others))
+    return with_tools, without
 
 
 @cache
-def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
-    """The codec for servers with these quirks; the codec itself if it has none of them."""
-    plain = find_codec(protocol)
+def codec_with_quirks(protocol: str, quirks: tuple[str, ...], platform: str = "") -> Codec:
+    """The codec for servers with these quirks, on this platform; the codec itself if it differs in nothing."""
+    plain = _codec_on_platform(find_codec(protocol), platform)
     known = [plain.quirks[name] for name in quirks if name in plain.quirks]
     if not known:
         return plain
@@ -349,5 +351,24 @@ def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
         constraints=replace(plain.constraints, **changes),
         http=replace(plain.http, **http_changes),
         write_request=write_request if rewrites else plain.write_request,
-        rewritten_markers=sum([one.markers for one in known], ()) if all(one.markers for one in known) else None,
+        rewritten_markers=_join_markers(plain, known),
+    )
+
+
+def _join_markers(plain: Codec, known: list[Quirk]) -> tuple[bytes, ...] | None:
+    """See `Codec.rewritten_markers`."""
+    if plain.rewritten_markers is None or not all(one.markers for one in known):
+        return None
+    return sum([one.markers for one in known], ())
+
+
+def _codec_on_platform(codec: Codec, name: str) -> Codec:
+    platform = codec.platforms.get(name)
+    if platform is None:
+        return codec
+    return replace(
+        codec,
+        http=replace(codec.http, **platform.http),
+        supports_model=platform.supports_model or codec.supports_model,
+        rewritten_markers=None if platform.reads_all else codec.rewritten_markers,
     )

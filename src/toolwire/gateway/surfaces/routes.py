@@ -427,7 +427,7 @@ class Routes:
     ) -> Coroutine[Any, Any, tuple[ProviderList, ...]]:
         hops = call.headers.get(HOPS_HEADER)
         passed = f"{hops},{self.runtime.gateway_id}" if hops else self.runtime.gateway_id
-        return self._model_lists.load(self.runtime.client, providers, call.clock, passed, seconds)
+        return self._model_lists.load(self.runtime.senders, providers, call.clock, passed, seconds)
 
     async def _show_model(self, call: GatewayRequest, name: str) -> Reply:
         codec, router = call.client_codec, self.runtime.router

@@ -127,14 +127,14 @@ async def ask_provider(
     provider: Provider, runtime: Runtime, recent: RecentExchanges, clock: Callable[[], float]
 ) -> ProviderRow:
     """Ask a provider for its models now, which shows whether it can be reached and takes the key."""
-    asked = None if provider.embedded else await ask_list(runtime.client, provider, runtime.gateway_id)
+    asked = None if provider.embedded else await ask_list(runtime.senders, provider, runtime.gateway_id)
     return provider_row(provider, runtime, recent, clock(), asked)
 
 
 async def list_models(runtime: Runtime, lists: ModelLists, clock: Callable[[], float]) -> ModelList:
     """The models that can be asked for, as `/v1/models` lists them, and which providers could not be asked."""
     providers = runtime.config.providers.values()
-    known = await lists.load(runtime.client, providers, clock, runtime.gateway_id, LIST_SECONDS)
+    known = await lists.load(runtime.senders, providers, clock, runtime.gateway_id, LIST_SECONDS)
     models = [ModelRow(name=model.id, provider=model.owner) for model in merge_models(runtime.router, known)]
     problems = [
         f"{one.provider.name}: {printable_text(redact_start(one.problem.detail), 500)}" for one in known if one.problem

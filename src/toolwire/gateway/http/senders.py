@@ -1,0 +1,113 @@
+"""What sends the requests to each provider. Most have the gateway's client; one with credentials of a cloud has one
+that authorizes requests. And where a cloud has envelopes of its own for a protocol (`core.codec.Carriage`), requests
+are converted as they are sent, and streams as they come: everything above sees those of the protocol."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from toolwire.core.codec import AnswerDecoder, Carriage, CarriedRequest, Codec
+from toolwire.gateway.http.connection import ChunkSink, TransportError
+from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Provider, Timeouts
+
+
+class ProviderSenders(Struct, frozen=True, eq=False):
+    """The senders of all providers."""
+
+    client: RequestSender
+    own: Mapping[Provider, RequestSender] = {}
+    """Those of providers whose requests are authorized as they are sent."""
+
+    def find(self, provider: Provider, codec: Codec) -> RequestSender:
+        """What sends requests in this protocol to a provider."""
+        sender, carriage = self.own.get(provider, self.client), codec.http.carriage
+        return sender if carriage is None else CarryingSender(sender, carriage)
+
+
+class CarryingSender:
+    """A `RequestSender` that converts what it sends, and the streams that it gets."""
+
+    def __init__(self, sender: RequestSender, carriage: Carriage) -> None:
+        self._sender, self._carriage = sender, carriage
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        self._sender.set_timeouts(timeouts)
+
+    async def send_request(
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        unique_headers: Headers = (),
+        max_seconds: float = math.inf,
+    ) -> UpstreamResponse | TransportError:
+        carriage = self._carriage
+        sent = carriage.write_request(CarriedRequest(path, tuple(headers), body))
+        response = await self._sender.send_request(
+            address, method, sent.path, sent.headers, sent.body, unique_headers, max_seconds
+        )
+        if isinstance(response, TransportError) or carriage.make_stream_decoder is None:
+            return response
+        if not response.headers.get("content-type", "").startswith(carriage.stream_content_type):
+            return response
+        return DecodedResponse(response, carriage.make_stream_decoder())
+
+    async def close(self) -> None:
+        """The sender is closed by whoever made it."""
+
+
+class DecodedResponse:
+    """A stream whose framing was converted to server-sent events."""
+
+    def __init__(self, response: UpstreamResponse, decoder: AnswerDecoder) -> None:
+        self._response, self._decoder = response, decoder
+        self._is_closed = False
+        self.status = response.status
+        self.headers = {**response.headers, "content-type": "text/event-stream"}
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        data = await self._response.read(limit)
+        if isinstance(data, TransportError):
+            return data
+        return self._decoder.feed(data) + self._decoder.close()
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        return self._is_closed or await self._response.wait_for_data(seconds)
+
+    async def read_chunk(self) -> bytes | TransportError:
+        while not self._is_closed:
+            data = await self._response.read_chunk()
+            if isinstance(data, TransportError):
+                return data
+            self._is_closed = not data
+            decoded = self._decoder.feed(data) if data else self._decoder.close()
+            if decoded:
+                return decoded
+        return b""
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        if self._is_closed:
+            return b""
+
+        def pour(data: bytes) -> bool:
+            decoded = self._decoder.feed(data)
+            return sink(decoded) if decoded else True
+
+        end = await self._response.pour_into(pour)
+        if end == b"":
+            self._is_closed = True
+            decoded = self._decoder.close()
+            if decoded:
+                sink(decoded)
+        return end
+
+    def abort(self) -> None:
+        self._response.abort()
