@@ -214,7 +214,7 @@ class Gateway:
             find_listed_facts=self._model_lists.find_facts,
             refuse_running=self._refuse_running,
         )
-        runtime = make_runtime(config, services)
+        runtime = make_runtime(config, services, features.cloud_credentials.make_senders(config, self._client))
         access = features.keys.make_access(config.server)
         self.console.configure(config, runtime, access, config.secrets)
         pipeline = Pipeline(runtime, features.build_stages(runtime), self.report_error)

@@ -6,6 +6,7 @@ stages."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -14,6 +15,11 @@ from toolwire.gateway.exchange.gateway_request import Runtime, Services
 from toolwire.gateway.exchange.stages import Stages
 from toolwire.gateway.features.accounts.stage import build_account_stage, open_accounts
 from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
+from toolwire.gateway.features.cloud_credentials.feature import (
+    CloudCredentialFeature,
+    has_cloud_access,
+    load_senders,
+)
 from toolwire.gateway.features.context_window.stage import ContextWindowStage
 from toolwire.gateway.features.costs.feature import CostFeature
 from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
@@ -26,19 +32,24 @@ from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.features.provider_objects.stage import ObjectFeature
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.features.signatures.feature import SignatureFeature
-from toolwire.gateway.settings.config import Config
+from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.settings.config import Config, Provider
 
 
 def import_modules(config: Config) -> None:
     """Import what a configuration needs and takes long, in a thread."""
     if config.section(McpSettings).servers:
         load_sdk()
+    if has_cloud_access(config):
+        load_senders()
 
 
-def make_runtime(config: Config, services: Services) -> Runtime:
+def make_runtime(
+    config: Config, services: Services, own_senders: Mapping[Provider, RequestSender] | None = None
+) -> Runtime:
     """What requests need of this configuration."""
     may_hide_calls = bool(config.section(McpSettings).servers or config.policy or config.searches_tools)
-    return Runtime(config, services, open_accounts(config, services), may_hide_calls)
+    return Runtime(config, services, open_accounts(config, services), may_hide_calls, own_senders)
 
 
 class Features:
@@ -46,6 +57,7 @@ class Features:
 
     def __init__(self, process: Process) -> None:
         self.store = process.store
+        self.cloud_credentials = CloudCredentialFeature(process)
         self.keys = KeyFeature(process)
         self.objects = ObjectFeature(process)
         self.responses = ResponsesService(process.store.repository)
@@ -54,6 +66,7 @@ class Features:
         self.limits = LimitFeature(process, self.costs.find_reader)
         self.cache_watch = CacheWatch()
         self._all: tuple[Feature, ...] = (
+            self.cloud_credentials,
             StageFeature(build_account_stage),
             self.keys,
             self.costs,

@@ -12,7 +12,6 @@ from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
-from toolwire.gateway.settings.router import matches_pattern
 from toolwire.policy.rules import tool_name
 
 _TOOLS = b'"tools"'
@@ -38,13 +37,6 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     costs = known.tool_costs
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
-    found += [
-        HostedTool(name)
-        for name, usual in costs.usual_values.items()
-        if _has_value(members, name) and bytes(members[name]) not in usual
-    ]
-    if any(matches_pattern(prepared.upstream.model.lower(), pattern) for pattern in costs.searching_models):
-        found.append(HostedTool("web_search"))
     # Turns can declare tools, too, but always as `tools`.
     if sent.find(_TOOLS) < 0 and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
         return tuple(found)

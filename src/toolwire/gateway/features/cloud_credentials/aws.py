@@ -1,0 +1,118 @@
+"""Keys of AWS: those of the environment by hand, and the whole chain (profiles, SSO, roles, web identity, containers,
+instances, processes) by botocore, in a thread. docs/decisions/0030-cloud-credentials.md says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from toolwire.gateway.features.cloud_credentials.authorizers import write_amz_date
+from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease
+from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, make_bedrock_key
+from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
+from toolwire.gateway.http.redact import printable_text, redact_start
+
+REREAD_SECONDS = 900.0
+"""Keys without an end are read again so often: files rotate."""
+BEDROCK_KEY_SECONDS = 43200
+"""A key of Bedrock lives 12 hours at most, and no longer than the session behind it."""
+SESSION_NAME = "toolwire"
+NO_SOURCE = (
+    "there are none, neither in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), nor in a profile, nor from "
+    "the machine"
+)
+MISSING = ("botocore is not installed", "install `toolwire[aws]`")
+
+
+class AwsSource:
+    """The credentials of AWS for one provider."""
+
+    def __init__(
+        self, profile: str, role_arn: str, region: str, environ: Mapping[str, str], now: Callable[[], float]
+    ) -> None:
+        self._profile, self._role_arn, self._region = profile, role_arn, region
+        self._environ, self._now = environ, now
+        self.source = f"AWS (profile `{profile}`)" if profile else "AWS"
+        if role_arn:
+            self.source += f", role {role_arn}"
+
+    async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
+        found = self._read_environment()
+        return found if found is not None else await run_in_thread(self._load)
+
+    async def make_key(self) -> Lease[BearerToken] | CredentialProblem:
+        """A key of Bedrock, made from the credentials."""
+        lease = await self.fetch_keys()
+        if isinstance(lease, CredentialProblem):
+            return lease
+        now = self._now()
+        key = make_bedrock_key(lease.value, self._region, write_amz_date(now), BEDROCK_KEY_SECONDS)
+        # Keys that rotate in a file sign the next key, but this one stays valid.
+        is_session = bool(lease.value.session_token)
+        ends = min(lease.expires_at if is_session else now + BEDROCK_KEY_SECONDS, now + BEDROCK_KEY_SECONDS)
+        return Lease(BearerToken(key), ends, lease.origin)
+
+    def _read_environment(self) -> Lease[AwsKeys] | None:
+        """The keys of the environment; None if there are none, or if something else is asked for."""
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        access, secret, token = (self._environ.get(name, "").strip() for name in names)
+        if self._profile or self._role_arn or not access or not secret:
+            return None
+        try:
+            end = self._environ.get("AWS_CREDENTIAL_EXPIRATION", "")
+            ends = datetime.fromisoformat(end).timestamp() if end else self._now() + REREAD_SECONDS
+        except ValueError:
+            ends = self._now() + REREAD_SECONDS
+        return Lease(AwsKeys(access, secret, token), ends, "env")
+
+    def _load(self) -> Lease[AwsKeys] | CredentialProblem:
+        """Everything is read again: files, tokens in files, and the answers of services."""
+        try:
+            boto = cast(Any, import_module("botocore.session"))
+            errors = cast(Any, import_module("botocore.exceptions"))
+        except ImportError:
+            return CredentialProblem(self.source, *MISSING)
+        try:
+            session = boto.Session(profile=self._profile or None)
+            session.set_config_variable("region", self._region)
+            credentials: _Credentials | None = session.get_credentials()
+            if credentials is None:
+                return CredentialProblem(self.source, NO_SOURCE, self._hint())
+            if self._role_arn:
+                return self._assume_role(session, credentials.method)
+            frozen = credentials.get_frozen_credentials()
+            ends = getattr(credentials, "_expiry_time", None)
+        except (errors.BotoCoreError, errors.ClientError, OSError, ValueError, KeyError) as error:
+            return CredentialProblem(self.source, describe_error(error), self._hint())
+        keys = AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or "")
+        ends_at = ends.timestamp() if isinstance(ends, datetime) else self._now() + REREAD_SECONDS
+        return Lease(keys, ends_at, credentials.method)
+
+    def _assume_role(self, session: Any, method: str) -> Lease[AwsKeys]:
+        options = cast(Any, import_module("botocore.config")).Config(
+            connect_timeout=5, read_timeout=10, retries={"max_attempts": 2}
+        )
+        client = session.create_client("sts", region_name=self._region, config=options)
+        found = client.assume_role(RoleArn=self._role_arn, RoleSessionName=SESSION_NAME)["Credentials"]
+        keys = AwsKeys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
+        return Lease(keys, found["Expiration"].timestamp(), f"assume-role by {method}")
+
+    def _hint(self) -> str:
+        login = f"aws sso login --profile {self._profile}" if self._profile else "aws login"
+        return f"`aws sts get-caller-identity` shows what AWS finds; `{login}` begins a session"
+
+
+class _Credentials(Protocol):
+    """The part of botocore's credentials that is used here; botocore has no types."""
+
+    method: str
+
+    def get_frozen_credentials(self) -> Any: ...
+
+
+def describe_error(error: Exception) -> str:
+    """What a library says, without what looks like a secret."""
+    text = " ".join(str(error).split())
+    return printable_text(redact_start(text), 300) if text else type(error).__name__

@@ -1,0 +1,72 @@
+"""Makes the senders of providers that have credentials of a cloud. Imported only if one is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from toolwire.gateway.features.cloud_credentials.authorizers import Authorizer, BearerAuthorizer, SigningAuthorizer
+from toolwire.gateway.features.cloud_credentials.aws import AwsSource
+from toolwire.gateway.features.cloud_credentials.command import CommandSource
+from toolwire.gateway.features.cloud_credentials.entra import EntraSource
+from toolwire.gateway.features.cloud_credentials.google import GoogleSource
+from toolwire.gateway.features.cloud_credentials.leases import LeaseKeeper
+from toolwire.gateway.features.cloud_credentials.sender import AuthorizedSender
+from toolwire.gateway.features.cloud_credentials.sigv4 import Scope
+from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.settings.cloud_access import CloudAccess
+from toolwire.gateway.settings.config import Config, Provider
+
+
+class CloudSenders:
+    """The credentials of a process: two providers with the same access, or one before and after a change of the
+    configuration, share them."""
+
+    def __init__(
+        self,
+        client: RequestSender,
+        environ: Mapping[str, str],
+        now: Callable[[], float],
+        report_error: Callable[[BaseException], None],
+    ) -> None:
+        self._client, self._environ, self._now, self._report_error = client, environ, now, report_error
+        self._authorizers: dict[CloudAccess, Authorizer] = {}
+
+    def make_senders(self, config: Config) -> Mapping[Provider, RequestSender]:
+        """Those of the providers with credentials of a cloud."""
+        providers = [one for one in config.providers.values() if one.access.method]
+        return {provider: self._make_sender(provider) for provider in providers}
+
+    def _make_sender(self, provider: Provider) -> AuthorizedSender:
+        return AuthorizedSender(self._client, self.find_authorizer(provider.access), provider.secrets)
+
+    def find_authorizer(self, access: CloudAccess) -> Authorizer:
+        if access not in self._authorizers:
+            self._authorizers[access] = self._make_authorizer(access)
+        return self._authorizers[access]
+
+    def _make_authorizer(self, access: CloudAccess) -> Authorizer:
+        environ, now = self._environ, self._now
+        keep = partial(LeaseKeeper, now=now, report_error=self._report_error)
+        if access.command:
+            command = CommandSource(access.command, access.ttl, now)
+            if access.method == "aws":
+                return SigningAuthorizer(keep(command.source, command.fetch_keys), self._scope(access), now)
+            return BearerAuthorizer(keep(command.source, command.fetch_token))
+        if access.method in ("aws", "aws-key"):
+            aws = AwsSource(access.profile, access.role_arn, access.region, environ, now)
+            if access.method == "aws-key":
+                return BearerAuthorizer(keep(aws.source, aws.make_key))
+            return SigningAuthorizer(keep(aws.source, aws.fetch_keys), self._scope(access), now)
+        if access.method == "google":
+            google = GoogleSource(self._client, access.credentials_file, environ, now)
+            return BearerAuthorizer(keep(google.source, google.fetch_token))
+        entra = EntraSource(self._client, environ, now, access.method == "managed-identity")
+        return BearerAuthorizer(keep(entra.source, entra.fetch_token))
+
+    def _scope(self, access: CloudAccess) -> Scope:
+        return Scope(access.region, access.service)
+
+    async def close(self) -> None:
+        for authorizer in self._authorizers.values():
+            await authorizer.close()

@@ -1,0 +1,80 @@
+"""Asks for a credential over HTTP, and reads what comes: one small request to an address of the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit
+
+from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.core.json_values import Malformed, Object, decode
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.settings.address import Address
+
+MAX_ANSWER = 1024 * 1024
+ANSWER_SECONDS = 10.0
+RETRY_STATUSES = frozenset({404, 410, 429, 500, 502, 503, 504})
+"""With these, metadata servers say that they are not ready yet."""
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+class TokenRequests:
+    """Sends such requests for one source."""
+
+    def __init__(self, client: RequestSender, source: str, proxy: str = "") -> None:
+        self._client, self._source, self._proxy = client, source, proxy
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Object | CredentialProblem:
+        return await self._ask("GET", url, headers, b"")
+
+    async def post_form(self, url: str, form: Mapping[str, str]) -> Object | CredentialProblem:
+        return await self._ask("POST", url, FORM, urlencode(form).encode())
+
+    def fail(self, problem: str, hint: str = "") -> CredentialProblem:
+        return CredentialProblem(self._source, problem, hint)
+
+    async def _ask(
+        self, method: str, url: str, headers: Mapping[str, str] = EMPTY_MAPPING, body: bytes = b""
+    ) -> Object | CredentialProblem:
+        parts = urlsplit(url)
+        place = parts.netloc
+        try:
+            address = Address.parse(f"{parts.scheme}://{parts.netloc}", self._proxy)
+        except ValueError as error:
+            return self.fail(f"{place}: {error}")
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        sent = tuple({"accept": "application/json", **headers}.items())
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                response = await self._client.send_request(address, method, path, sent, body)
+                if isinstance(response, TransportError) and response.kind == "stale-connection":
+                    response = await self._client.send_request(address, method, path, sent, body)
+                data = response if isinstance(response, TransportError) else await response.read(MAX_ANSWER)
+        except TimeoutError:
+            return self.fail(f"{place} did not answer within {ANSWER_SECONDS:g} seconds")
+        if isinstance(response, TransportError) or isinstance(data, TransportError):
+            return self.fail(response.detail if isinstance(response, TransportError) else str(data))
+        answer = _read_object(data)
+        if response.status != 200:
+            what = f"{place} answered with {response.status}{_describe_error(answer)}"
+            return CredentialProblem(self._source, what, is_transient=response.status in RETRY_STATUSES)
+        return answer if answer is not None else self.fail(f"{place} sent something that is not a JSON object")
+
+
+def _read_object(data: bytes) -> Object | None:
+    try:
+        found = decode(data)
+    except Malformed:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+ERROR_KEYS = ("error", "error_code", "code", "error_description", "message", "Message")
+"""What token endpoints say about themselves. Other members may repeat what was sent."""
+
+
+def _describe_error(answer: Object | None) -> str:
+    said = [value for key in ERROR_KEYS if isinstance(value := (answer or {}).get(key), str)]
+    return f": {' '.join(': '.join(said).split())[:300]}" if said else ""
