@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from toolwire import terminal
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
+from toolwire.gateway.features.cloud_credentials.feature import make_provider_senders
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.models.facts import Fact, FactFinder, FactValue
 from toolwire.gateway.models.listing import ProviderList, ask_all
@@ -81,7 +83,7 @@ def ask_providers(providers: Iterable[Provider], config: Config, is_offline: boo
     async def ask() -> tuple[ProviderList, ...]:
         client = UpstreamClient(config.server.timeouts)
         try:
-            return await ask_all(client, [*providers])
+            return await ask_all(make_provider_senders(config, client, os.environ), [*providers])
         finally:
             await client.close()
 

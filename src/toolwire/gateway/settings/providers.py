@@ -9,15 +9,16 @@ from functools import cache
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.settings.address import DEFAULT_PORTS, check_base_url, is_loopback
-from toolwire.gateway.settings.config import CallSettings, Provider, Secret, ServerSettings
+from toolwire.gateway.settings.address import DEFAULT_PORTS, PLAIN_HTTP, check_base_url, is_exposed, is_loopback
+from toolwire.gateway.settings.cloud_access import AuthMethod, CloudAccess, CloudPlace, KnownCloud, sign_for_host
+from toolwire.gateway.settings.config import MAX_SECONDS, CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.protocols import CODECS, find_codec
 from toolwire.tool_formats.families import FORMAT_NAMES
@@ -26,10 +27,10 @@ LOOPBACK_NAME = "loopback"
 DEMO_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
-    "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
-    "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
     "github": "GitHub Models was closed on 30 July 2026",
 }
+CLASSIC_PATH = "/openai"
+"""Of Azure, before the deployment and behind the host, where an `api-version` is asked for."""
 UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
 """What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
@@ -50,7 +51,8 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     base_path: str = ""
     key_env: tuple[str, ...] = ()
     local: bool = False
-    auth_header: str = ""
+    auth_header: str | dict[str, str] = ""
+    cloud: KnownCloud = KnownCloud()
     quirks: tuple[str, ...] = ()
     reference: bool = False
     models: tuple[str, ...] = ()
@@ -86,7 +88,36 @@ class AccountTable(Struct, frozen=True, kw_only=True):
     of the provider."""
 
 
-class ProviderTable(CallSettings, frozen=True, kw_only=True):
+class CloudTable(CallSettings, frozen=True, kw_only=True):
+    """What a provider of a cloud has: credentials that end, and an address by region, project or resource."""
+
+    auth: Literal["aws", "aws-key", "google", "entra", "managed-identity"] | None = None
+    """Credentials of a cloud instead of a key. `aws`: every request is signed; `aws-key`: a key of Bedrock is made of
+    them. `google`: Application Default Credentials. `entra`: the `AZURE_…` variables of a client secret or of a
+    workload identity. `managed-identity`: that of the machine in Azure."""
+    auth_command: tuple[str, ...] | None = None
+    """A program and its arguments that print a token, or JSON with the token and its end. With `auth = "aws"` they are
+    keys, as `aws configure export-credentials` prints them. Run without a shell."""
+    auth_ttl: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] = 300.0
+    """For how many seconds a token of `auth_command` is used that does not say its end."""
+    profile: str = ""
+    """With `auth = "aws"`: the profile of `~/.aws/config`. By default `AWS_PROFILE` or the environment decides."""
+    role_arn: str = ""
+    """With `auth = "aws"`: the role to assume."""
+    credentials_file: str = ""
+    """With `auth = "google"`: the file with credentials, relative to the folder of this file. By default what
+    `GOOGLE_APPLICATION_CREDENTIALS` names, that of `gcloud`, or the metadata server."""
+    region: str | None = None
+    """Of Bedrock and Vertex AI, for the address. By default `AWS_REGION`; on Vertex `global`."""
+    project: str | None = None
+    """The project of Google Cloud, for the address of Vertex AI. By default `GOOGLE_CLOUD_PROJECT`."""
+    resource: str | None = None
+    """The name of the resource in Azure, for its address."""
+    api_version: str = ""
+    """Of Azure, for addresses with the deployment in the path, such as `2024-10-21`. Without it the v1 API is used."""
+
+
+class ProviderTable(CloudTable, frozen=True, kw_only=True):
     """A provider. Missing keys are taken from the well-known server with this name or `kind`."""
 
     kind: str = ""
@@ -184,10 +215,12 @@ class ProviderBuilder:
             key, variable = self._key_from_environment(row)
             if name in self._seen_names or row.only_if_named or not (address if row.local else key):
                 continue
-            if row.local or row.base_url or address:
+            missing = self._find_missing_place(row)
+            if row.local or address or (row.base_url and not missing):
                 self.ensure_provider(name, self._collector.at(name))
             else:
-                hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
+                others = (*row.base_url_env, *row.cloud.list_variables(missing))
+                hint = f"set {others[0]} too, or write [providers.{name}] with `{missing or 'base_url'}`"
                 wrong = f"there is a key for {row.title}, but no address"
                 self._collector.at(variable).add(wrong, hint, "warning")
 
@@ -212,8 +245,11 @@ class ProviderBuilder:
         if row is None:
             return
         protocols = _read_protocols(table, row, place.at("protocols"))
-        urls = self._read_base_urls(name, table, row, protocols, place.at("base_url"))
-        key, variable = self._read_credentials(table, row, place) if not accounts else ("", "")
+        cloud = self._read_place(table, row)
+        urls = self._read_base_urls(name, table, row, protocols, cloud, place)
+        access = self._read_access(table, row, cloud, urls, place)
+        has_key = not accounts and not access.method
+        key, variable = self._read_credentials(table, row, place) if has_key else ("", "")
         self._check_headers_and_files(table, protocols, place)
         if table.tool_format is not None:
             check_tool_format(table.tool_format, place.at("tool_format"))
@@ -227,7 +263,9 @@ class ProviderBuilder:
             api_key=Secret(key),
             api_key_env=variable,
             forward_auth=table.forward_auth,
-            auth_header=row.auth_header if table.auth_header is None else table.auth_header,
+            access=access,
+            platform=row.cloud.platform if not table.api_version else f"{row.cloud.platform}-deployments",
+            auth_headers=_find_auth_headers(table, row, protocols),
             quirks=_find_quirks(table, row),
             may_have_quirks=not row.reference or any(url != row.base_url for url in urls.values()),
             headers={header.lower(): value for header, value in (table.headers or {}).items()},
@@ -243,8 +281,8 @@ class ProviderBuilder:
     def _add_accounts(
         self, provider: Provider, table: ProviderTable, accounts: tuple[AccountTable, ...], place: ProblemCollector
     ) -> Provider:
-        for name in ("api_key", "api_key_env", "forward_auth"):
-            if getattr(table, name):
+        for name in ("api_key", "api_key_env", "forward_auth", "auth", "auth_command"):
+            if getattr(table, name) not in (None, False):
                 place.at(name).add(f"`{name}` and `accounts` cannot be combined", "give each account its key")
         built: list[Provider] = []
         for number, account in enumerate(accounts):
@@ -285,21 +323,41 @@ class ProviderBuilder:
     # --- base URLs ---
 
     def _read_base_urls(
-        self, name: str, table: ProviderTable, known: KnownServer, protocols: tuple[str, ...], place: ProblemCollector
+        self,
+        name: str,
+        table: ProviderTable,
+        known: KnownServer,
+        protocols: tuple[str, ...],
+        cloud: CloudPlace,
+        provider: ProblemCollector,
     ) -> dict[str, str]:
-        given = table.base_url
+        given, place = table.base_url, provider.at("base_url")
         if given is None:
             given = self._base_url_from_environment(name, known) or known.base_url
             if not given:
                 place.add("`base_url` is missing", known.docs)
                 return {}
         if isinstance(given, str):
-            return dict.fromkeys(protocols, given) if self._is_valid_url(given, place) else {}
+            given = dict.fromkeys(protocols, given)
+            if known.cloud.platform:
+                given = _complete_paths(given, known, table.api_version)
+        elif given is known.base_url and known.cloud.platform:
+            given = _complete_paths(given, known, table.api_version)
+        if missing := cloud.find_missing(given[protocol] for protocol in protocols if protocol in given):
+            variables = known.cloud.list_variables(missing)
+            hint = f"add it, or set {variables[0]}" if variables else "add it, or the whole `base_url`"
+            provider.at(missing).add(f"`{missing}` is missing", hint)
+            return {}
+        given = {key: cloud.fill(url) for key, url in given.items()}
+        if isinstance(table.base_url, str | None) and len(set(given.values())) == 1:
+            return given if self._is_valid_url(next(iter(given.values())), place) else {}
         valid = {key: url for key, url in given.items() if self._is_valid_url(url, place.at(key))}
         urls = {_normalise_protocol(key, place.at(key)): url for key, url in valid.items()}
-        missing = [protocol for protocol in protocols if protocol not in urls]
-        if missing and len(urls) == len(given):
-            place.add(f"there is no base URL for {', '.join(missing)}", "add one for every protocol in `protocols`")
+        missing_urls = [protocol for protocol in protocols if protocol not in urls]
+        if missing_urls and len(urls) == len(given):
+            place.add(
+                f"there is no base URL for {', '.join(missing_urls)}", "add one for every protocol in `protocols`"
+            )
         return {protocol: urls[protocol] for protocol in protocols if protocol in urls}
 
     def _is_valid_url(self, url: str, place: ProblemCollector) -> bool:
@@ -333,6 +391,61 @@ class ProviderBuilder:
                 hint = f"it is ignored here, and {known.title} is called at its standard address; SDKs can still use it"
             self._collector.at(variable).add(wrong, hint, "warning")
         return ""
+
+    # --- credentials of clouds ---
+
+    def _find_missing_place(self, known: KnownServer) -> str:
+        """What the address of a cloud needs, and the environment does not say: its region or project."""
+        urls = known.base_url.values() if isinstance(known.base_url, dict) else [known.base_url]
+        return self._read_place(ProviderTable(), known).find_missing([*urls, *known.cloud.base_path.values()])
+
+    def _read_place(self, table: ProviderTable, known: KnownServer) -> CloudPlace:
+        """The region, project and resource, of the file or else of the environment."""
+
+        def find(name: str, given: str | None) -> str:
+            values = (self._environ.get(variable, "").strip() for variable in known.cloud.list_variables(name))
+            return given or next(filter(None, values), "")
+
+        region = find("region", table.region) or known.cloud.region
+        return CloudPlace(region, find("project", table.project), find("resource", table.resource))
+
+    def _read_access(
+        self,
+        table: ProviderTable,
+        known: KnownServer,
+        cloud: CloudPlace,
+        urls: Mapping[str, str],
+        place: ProblemCollector,
+    ) -> CloudAccess:
+        method: AuthMethod = table.auth or ("command" if table.auth_command is not None else "")
+        named = [name for name in ("api_key", "api_key_env", "forward_auth", "auth_header") if getattr(table, name)]
+        if method and named:
+            what = "auth_command" if method == "command" else "auth"
+            place.at(named[0]).add(f"`{named[0]}` and `{what}` cannot be combined", "remove one of them")
+        if not method and not named and not self._key_from_environment(known)[0]:
+            method = known.cloud.auth
+        if not method:
+            return CloudAccess()
+        if table.auth_command and method not in ("command", "aws"):
+            place.at("auth_command").add(f'it cannot be combined with `auth = "{method}"`', "remove one of them")
+        if table.auth_command == ():
+            place.at("auth_command").add("it names no program", 'write `["PROGRAM", "ARGUMENT"]`')
+            return CloudAccess()
+        for url in dict.fromkeys(urls.values()):
+            if is_exposed(url):
+                place.at("base_url").add(*PLAIN_HTTP)
+        if method in ("aws", "aws-key") and not cloud.region:
+            place.at("region").add("`region` is missing", "signatures are for a region; add it, or set AWS_REGION")
+        return CloudAccess(
+            method=method,
+            region=cloud.region,
+            service=sign_for_host(next(iter(urls.values()), "")),
+            profile=table.profile,
+            role_arn=table.role_arn,
+            credentials_file=str(self._folder / table.credentials_file) if table.credentials_file else "",
+            command=table.auth_command or (),
+            ttl=table.auth_ttl,
+        )
 
     # --- keys ---
 
@@ -400,6 +513,23 @@ class ProviderBuilder:
             if wrong and not any(problem.location == where.location for problem in self._collector.problems):
                 where.add(wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+def _find_auth_headers(table: ProviderTable, row: KnownServer, protocols: tuple[str, ...]) -> dict[str, str]:
+    given = row.auth_header if table.auth_header is None else table.auth_header
+    headers = dict.fromkeys(protocols, given) if isinstance(given, str) else given
+    return {protocol: header.lower() for protocol, header in headers.items() if header}
+
+
+def _complete_paths(urls: Mapping[str, str], known: KnownServer, api_version: str) -> dict[str, str]:
+    """The base URLs with the paths that the cloud has, where they have none."""
+    paths = known.cloud.base_path
+    if api_version:
+        paths = dict.fromkeys(paths, f"{CLASSIC_PATH}?api-version={api_version}")
+    return {
+        protocol: url if urlsplit(url).path.strip("/") else url.rstrip("/") + paths.get(protocol, "")
+        for protocol, url in urls.items()
+    }
 
 
 def _find_quirks(table: ProviderTable, row: KnownServer) -> tuple[str, ...]:

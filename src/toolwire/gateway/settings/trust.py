@@ -111,13 +111,17 @@ def find_new_powers(config: Config, known: Config) -> list[Power]:
 
 def _provider_powers(provider: Provider) -> Iterator[Power]:
     for account in provider.each_account:
-        if not account.api_key_env and not account.forward_auth:  # whoever wrote the file knows a key that is in it
-            continue
-        key = account.api_key_env or "the key of each client"
-        is_ready = bool(account.api_key) or account.forward_auth
+        access = account.access
+        if not account.api_key_env and not account.forward_auth and not access.method:
+            continue  # whoever wrote the file knows a key that is in it
+        key = account.api_key_env or access.label or "the key of each client"
+        if access.command:
+            command = " ".join(access.command)
+            yield Power(hash_text(repr(access.command)), f"[providers.{account.name}]", f"start `{command}`")
+        is_ready = bool(account.api_key or access.method) or account.forward_auth
         for protocol, url in account.base_urls.items():
             proxy = account.proxies.get(protocol, "")
-            parts = (account.api_key.reveal(), account.forward_auth, url, proxy, account.ca_file)
+            parts = (account.api_key.reveal(), account.forward_auth, url, proxy, account.ca_file, access)
             what = f"send {key} to {url}{' by a proxy' if proxy else ''}"
             yield Power(hash_text(repr(parts)), f"[providers.{account.name}]", what, is_ready)
 

@@ -134,7 +134,7 @@ def print_report(findings: Sequence[Finding], config: Config | None, limits: Lim
     sys.stdout.write(f"\n{summarise(findings)}\n")
     if config is None:
         sys.stdout.write("Correct the configuration first: providers, store and port were not checked.\n")
-    elif not limits.tries_keys and any(provider.api_key for provider in config.providers.values()):
+    elif not limits.tries_keys and any(one.api_key or one.access.method for one in config.providers.values()):
         sys.stdout.write("No key was sent: `toolwire doctor --try-keys` proves them.\n")
 
 

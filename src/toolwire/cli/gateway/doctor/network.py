@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import time
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -13,6 +15,8 @@ from toolwire.agents.gateway import server_origin
 from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
 from toolwire.cli.gateway.serve import sdk_servers
 from toolwire.gateway.configuration.load import parse_listen_address
+from toolwire.gateway.features.cloud_credentials.feature import make_provider_senders, open_cloud_senders
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.connect import read_proxy
 from toolwire.gateway.http.connection import TransportError
@@ -68,7 +72,21 @@ async def check_key(
         return Finding("warning", "provider", provider.label, f"{reached}, but it has no key", provider.key_state)
     if not limits.tries_keys or provider.forward_auth:
         return Finding("ok", "provider", provider.label, f"{reached}; {provider.key_state}")
-    return judge_probe(provider, await probe_provider(client, provider, config))
+    found = await check_access(provider, client) if provider.access.method else ""
+    if isinstance(found, Finding):
+        return found
+    senders = make_provider_senders(config, client, os.environ)
+    return judge_probe(provider, await probe_provider(senders, provider, config), found)
+
+
+async def check_access(provider: Provider, client: UpstreamClient) -> Finding | str:
+    """Are there credentials of the cloud? The source that has them, and when they end."""
+    authorizer = open_cloud_senders(client, os.environ, lambda error: None).find_authorizer(provider.access)
+    found = await authorizer.check()
+    if isinstance(found, CredentialProblem):
+        return Finding("problem", "provider", provider.label, found.describe(), found.hint)
+    source = f"{authorizer.source}{f', found by {found.origin}' if found.origin else ''}"
+    return f"{source}, for {max(0, round((found.expires_at - time.time()) / 60)):,} more minutes"
 
 
 async def try_address(client: UpstreamClient, address: Address, limits: Limits) -> TransportError | None:
@@ -83,27 +101,35 @@ def describe_address(address: Address) -> str:
     return f"{address.label} (through {read_proxy(address.proxy).label})" if address.proxy else address.label
 
 
-def judge_probe(provider: Provider, result: ProbeResult) -> Finding:
-    """What an answer says about the key."""
+def judge_probe(provider: Provider, result: ProbeResult, access: str = "") -> Finding:
+    """What an answer says about the key, or about the credentials of a cloud (`access`)."""
     key = f"the key in {provider.api_key_env}" if provider.api_key_env else "the key in the file"
+    key = f"the credentials ({access})" if access else key
     if not result.reason:
-        accepted = f"accepts {key}, and " if provider.api_key else ""
+        accepted = f"accepts {key}, and " if provider.api_key or access else ""
         return Finding("ok", "provider", provider.label, f"{accepted}{result.detail}")
     if result.reason in REFUSED_KEY and provider.api_key:
         place = f"set {provider.api_key_env} to a valid key" if provider.api_key_env else "correct `api_key`"
         urls = dict.fromkeys(url.partition("?")[0] for url in provider.base_urls.values())
         hint = f"{place}, and check that it is for {', '.join(urls)}"
         return Finding("problem", "provider", provider.label, f"refuses {key}: {result.detail}", hint)
+    if result.reason in REFUSED_KEY and access:
+        hint = "check which models and regions this identity may use"
+        return Finding("problem", "provider", provider.label, f"refuses {key}: {result.detail}", hint)
     if result.reason in REFUSED_KEY:
         hint = f"name the variable with its key: `api_key_env` in [providers.{provider.name}]"
         return Finding("problem", "provider", provider.label, f"wants a key: {result.detail}", hint)
     if result.reason == "no-list":
         hint = f'name one: NAME = "{provider.name}/MODEL" in [models]'
-        return Finding("warning", "provider", provider.label, f"the key was not tried: {result.detail}", hint)
+        return Finding("warning", "provider", provider.label, f"{_start_untried(access)}: {result.detail}", hint)
     if result.reason.isdecimal():  # an error of another kind says nothing about the key
         state: State = "problem" if result.reason.startswith("5") else "warning"
         return Finding(state, "provider", provider.label, f"the key was not proved: {result.detail}", "try it later")
     return Finding("problem", "provider", provider.label, *split_advice(result.detail))
+
+
+def _start_untried(access: str) -> str:
+    return f"there are credentials ({access}), and they were not tried" if access else "the key was not tried"
 
 
 # --- the port ---------------------------------------------------------------------------------------------------------

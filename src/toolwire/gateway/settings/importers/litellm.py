@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -48,6 +49,12 @@ SERVERS = {
     **{name: name for name in UNSUPPORTED_SERVERS},
 }
 """LiteLLM's names of providers, and ours."""
+PLACES = {
+    "bedrock": {"region": "aws_region_name", "profile": "aws_profile_name"},
+    "vertex": {"project": "vertex_project", "region": "vertex_location"},
+}
+"""Where models of clouds are: our names and LiteLLM's. The first one is needed."""
+PLACE = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 GENERIC = ("openai", "openai_like", "custom_openai", "litellm_proxy", "azure_ai")
 """Names for any server with the Chat Completions protocol, if there is an `api_base`."""
 
@@ -193,7 +200,10 @@ def _leave_parameters(params: InputTable) -> None:
         [key for key in params.remaining_keys if "_cost_per_" in key],
         "Toolwire has a catalogue of prices; [models.NAME.facts.prices] sets others",
     )
-    params.leave([key for key in params.remaining_keys if key.startswith(CLOUD)], "only API keys are supported")
+    params.leave(
+        [key for key in params.remaining_keys if key.startswith(CLOUD)],
+        "credentials of clouds are found as their own tools find them: docs/recipes has a page for each cloud",
+    )
 
 
 # --- providers ----------------------------------------------------------------------------------------------------
@@ -259,6 +269,8 @@ def _provider_table(prefix: str, server: str, url: str, params: InputTable) -> d
             return None
         parts = urlsplit(url)
         return {"kind": "azure", "base_url": f"{parts.scheme}://{parts.netloc}/openai/v1"}
+    if server in PLACES and not url:
+        return _read_place(server, params)
     known = find_server_by_url(url) if url else ""
     if server in known_servers() and (not url or known == server or prefix not in GENERIC):
         return {"kind": server} if not url or known == server else {"kind": server, "base_url": url}
@@ -266,6 +278,18 @@ def _provider_table(prefix: str, server: str, url: str, params: InputTable) -> d
         params.note("model", "the address of the server (`api_base`) is missing; the model was left out")
         return None
     return {"kind": known} if known else {"protocols": ["openai-chat"], "base_url": url}
+
+
+def _read_place(server: str, params: InputTable) -> dict[str, Toml] | None:
+    """The provider of a cloud by its region or project; None after a note, if that is missing."""
+    needed, *others = PLACES[server].items()
+    found: dict[str, Toml] = {
+        key: text for key, name in (needed, *others) if PLACE.fullmatch(text := params.text(name))
+    }
+    if needed[0] in found:
+        return {"kind": server, **found}
+    params.note("model", f"its {needed[0]} (`{needed[1]}`) is missing; the model was left out")
+    return None
 
 
 def _read_key(sources: list[InputTable], name: str, kind: str, draft: Draft) -> dict[str, Toml]:
