@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from botocore.credentials import Credentials
+
+from gateway.fake_clouds import Seen, is_signed
+
 CALLED = {"city": "Paris"}
 DONE = "It is 15 degrees in Paris."
 
@@ -25,6 +29,8 @@ class Imitation(NamedTuple):
     """The header of the key, and its value; None if it has no key."""
     refused_roles: tuple[str, ...] = ()
     system_first: bool = False
+    signed_for: tuple[Credentials, str] | None = None
+    """The keys and the region of AWS that every request must be signed with."""
 
 
 CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic", "openai-responses"
@@ -47,6 +53,31 @@ AZURE = Imitation(
     ("my-deployment",),
     ("api-key", "AZURE_OPENAI_API_KEY"),
 )
+AZURE_TOKEN = AZURE._replace(key=("authorization", "Bearer token-of-the-cloud"))
+FOUNDRY = Imitation({"/anthropic/v1/messages": MESSAGES}, ("claude-opus-5-5",), ("x-api-key", "AZURE_OPENAI_API_KEY"))
+AWS_KEYS = Credentials("AKIDEXAMPLE", "secret-of-the-recipes")
+ARN = "arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Aapplication-inference-profile%2Fabc123"
+BEDROCK = Imitation(
+    {
+        "/anthropic/v1/messages": MESSAGES,
+        "/model/eu.anthropic.claude-opus-4-6-v1%3A0/invoke": MESSAGES,
+        f"/model/{ARN}/invoke": MESSAGES,
+        "/openai/v1/responses": RESPONSES,
+        "/openai/v1/chat/completions": CHAT,
+    },
+    ("anthropic.claude-opus-5-5", "openai.gpt-5.5"),
+    signed_for=(AWS_KEYS, "eu-west-1"),
+)
+BEDROCK_KEY = BEDROCK._replace(signed_for=None, key=("authorization", "Bearer AWS_BEARER_TOKEN_BEDROCK"))
+CLAUDE_PATH = "publishers/anthropic/models/claude-opus-5-5:rawPredict"
+VERTEX = Imitation(
+    {
+        f"/v1/projects/my-project/locations/global/{CLAUDE_PATH}": MESSAGES,
+        f"/v1/projects/my-project/locations/europe-west1/{CLAUDE_PATH}": MESSAGES,
+    },
+    ("claude-opus-5-5",),
+    ("authorization", "Bearer token-of-the-cloud"),
+)
 ANTHROPIC = Imitation({"/v1/messages": MESSAGES}, ("claude-opus-5-5",), ("x-api-key", "ANTHROPIC_API_KEY"))
 DEEPSEEK = Imitation({"/v1/chat/completions": CHAT, "/chat/completions": CHAT}, ("deepseek-chat",), ("authorization", "Bearer DEEPSEEK_API_KEY"), ("developer",))  # fmt: skip
 
@@ -55,9 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     imitation: Imitation
     seen: list[str]
+    request_seen: Seen
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        data = self.rfile.read(int(self.headers["content-length"]))
+        body = json.loads(data)
+        self.request_seen = Seen("POST", self.path, {name.lower(): value for name, value in self.headers.items()}, data)
         status, answer = self._answer(body)
         data = json.dumps(answer).encode()
         self.send_response(status)
@@ -71,9 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
         protocol = server.paths.get(self.path)
         if protocol is None:
             return 404, {"error": {"message": f"no endpoint {self.path}"}}
+        if server.signed_for is not None and not is_signed(self.request_seen, *server.signed_for, "bedrock"):
+            return 403, {"message": "wrong signature"}
         if server.key is not None and self.headers[server.key[0]] != server.key[1]:
             return 401, {"error": {"message": "wrong key"}}
-        if body["model"] not in server.models:
+        if body.setdefault("model", server.models[0]) not in server.models:  # it may be in the path
             return 404, {"error": {"message": f"no model {body['model']}"}}
         roles = [message["role"] for message in body.get("messages", [])]
         if set(roles) & set(server.refused_roles) or (server.system_first and "system" in roles[1:]):

@@ -14,7 +14,14 @@ import msgspec
 import pytest
 
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, SECTIONS, find_config_file, load_config
+from toolwire.gateway.configuration.load import (
+    REMOVED_KEYS,
+    RENAMED_KEYS,
+    SECTIONS,
+    find_config_file,
+    find_problems,
+    load_config,
+)
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, Secret, Section, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
@@ -114,7 +121,7 @@ def test_azure_needs_an_address_too(read: Any) -> None:
     config = read("", AZURE_OPENAI_API_KEY="k", AZURE_OPENAI_ENDPOINT="https://me.openai.azure.com/")
     azure = config.providers["azure"]
     assert azure.base_urls["openai-responses"] == "https://me.openai.azure.com/openai/v1"
-    assert azure.credential(find_codec("openai-responses").http) == ("api-key", "k")
+    assert azure.credential(find_codec("openai-responses")) == ("api-key", "k")
 
 
 def test_a_base_url_of_the_environment_is_honoured(read: Any) -> None:
@@ -231,11 +238,11 @@ def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> Non
 
 
 def test_the_header_of_the_key(read: Any) -> None:
-    http = find_codec("anthropic").http
+    codec = find_codec("openai-chat")
     config = read(LAB + 'api_key_env = "K"\nauth_header = "Authorization"\n[providers.openrouter]', K="k")
-    assert config.providers["lab"].credential(http) == ("authorization", "Bearer k")
-    assert config.providers["openrouter"].credential(http) is None
-    assert read("", ANTHROPIC_API_KEY="k").providers["anthropic"].credential(http) == http.write_credential("k")
+    assert config.providers["lab"].credential(codec) == ("authorization", "Bearer k")
+    assert config.providers["openrouter"].credential(codec) is None
+    assert read("", ANTHROPIC_API_KEY="k").providers["anthropic"].credential(codec) == codec.http.write_credential("k")
 
 
 def test_no_key_is_ever_shown(read: Any) -> None:
@@ -298,7 +305,7 @@ MISTAKES = [
     ('[providers."a/b"]', (1, "invalid provider name `a/b`", "use no slashes, `*`, `?` or spaces")),
     ('[providers.x]\nkind = "mistrl"', (2, "unknown server `mistrl`", "did you mean `mistral`?")),
     ("[providers.deepsek]", (1, "`deepsek` is not a well-known server, and protocols and base_url is missing", "did you mean `deepseek`?")),
-    ("[providers.azure]", (1, "`base_url` is missing", 'base_url = "https://NAME.openai.azure.com/openai/v1"; the model\'s name is that of your deployment.')),
+    ("[providers.azure]", (1, "`resource` is missing", "add it, or the whole `base_url`")),
     (LAB + "bas_url = 1", (4, "unknown key `bas_url`", "did you mean `base_url`?")),
     (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is not a valid header", "")),
     (LAB + '[providers.lab.headers]\nx = "y"\nHost = "c"', (6, "`Host` is set by the gateway", "remove it")),
@@ -394,10 +401,65 @@ def test_mistakes_below_an_old_key_keep_their_line(faults: Any) -> None:
     assert faults('[server]\n\nrest = "long"')[0][0] == 3
 
 
-@pytest.mark.parametrize("kind", ["bedrock", "vertex"])
-def test_what_is_out_of_scope_says_so(faults: Any, kind: str) -> None:
-    assert "out of scope" in faults(f'[providers.cloud]\nkind = "{kind}"')[0][1]
-    assert "out of scope" in faults(f"[providers.{kind}]")[0][1]
+CLOUDS = [
+    ("[providers.bedrock]", "bedrock.region: `region` is missing; add it, or set AWS_REGION"),
+    ('[providers.mine]\nkind = "vertex"', "mine.project: `project` is missing; add it, or set GOOGLE_CLOUD_PROJECT"),
+    ("[providers.azure]\nauth = 'entra'", "azure.resource: `resource` is missing; add it, or the whole `base_url`"),
+    (
+        "[providers.azure]\nresource = 'a'\nauth = 'entra'\napi_key = 'k'",
+        "azure.api_key: `api_key` and `auth` cannot be combined; remove one of them",
+    ),
+    (
+        "[providers.azure]\nresource = 'a'\nauth = 'entra'\nauth_command = ['a']",
+        'azure.auth_command: it cannot be combined with `auth = "entra"`; remove one of them',
+    ),
+    (
+        "[providers.azure]\nresource = 'a'\nauth_command = []",
+        'azure.auth_command: it names no program; write `["PROGRAM", "ARGUMENT"]`',
+    ),
+    (
+        "[providers.bedrock]\nregion = 'eu-west-1'\nbase_url = 'http://models.example.com'",
+        "bedrock.base_url: the key is sent over plain HTTP: everybody on the way can read it; use an address with https://",
+    ),
+    (
+        "[providers.bedrock]\nregion = 'eu-west-1'\nauth = 'aws'\n[[providers.bedrock.accounts]]\nname = 'a'\napi_key = 'k'",
+        "bedrock.auth: `auth` and `accounts` cannot be combined; give each account its key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), CLOUDS, ids=[wanted.partition(";")[0] for _, wanted in CLOUDS])
+def test_what_is_wrong_with_a_cloud_is_named(text: str, wanted: str) -> None:
+    found = [f"{one.location.removeprefix('providers.')}: {one.message}; {one.hint}" for one in find_problems(text, {})]
+    assert wanted in found
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("[providers.bedrock]\nregion = 'eu-west-1'", "https://bedrock-runtime.eu-west-1.amazonaws.com"),
+        ("[providers.bedrock]\nregion = 'cn-north-1'", "https://bedrock-runtime.cn-north-1.amazonaws.com.cn"),
+        ("[providers.bedrock]\nregion = 'eusc-de-east-1'", "https://bedrock-runtime.eusc-de-east-1.amazonaws.eu"),
+        ("[providers.vertex]\nproject = 'p'", "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/anthropic"),
+        ("[providers.vertex]\nproject = 'p'\nregion = 'eu'", "https://aiplatform.eu.rep.googleapis.com/v1/projects/p/locations/eu/publishers/anthropic"),
+        ("[providers.vertex]\nproject = 'p'\nregion = 'us-east5'", "https://us-east5-aiplatform.googleapis.com/v1/projects/p/locations/us-east5/publishers/anthropic"),
+        ("[providers.azure]\nresource = 'r'\napi_key = 'k'", "https://r.services.ai.azure.com/anthropic"),
+        ("[providers.azure]\nbase_url = 'https://r.example.com'\napi_key = 'k'", "https://r.example.com/anthropic"),
+    ],
+)  # fmt: skip
+def test_a_cloud_has_its_address_by_its_place(read: Any, text: str, url: str) -> None:
+    (provider,) = (one for one in read(text).providers.values() if not one.embedded)
+    assert provider.base_urls["anthropic"] == url
+
+
+def test_a_key_of_a_cloud_without_its_place_is_a_warning(read: Any) -> None:
+    config = read("", AWS_BEARER_TOKEN_BEDROCK="k")
+    assert "bedrock" not in config.providers
+    assert list_warnings(config) == [
+        (0, "AWS_BEARER_TOKEN_BEDROCK", "there is a key for Amazon Bedrock, but no address")
+    ]
+    config = read("", AWS_BEARER_TOKEN_BEDROCK="k", AWS_REGION="eu-west-1")
+    assert config.providers["bedrock"].credential(find_codec("anthropic")) == ("authorization", "Bearer k")
 
 
 @pytest.mark.parametrize(
@@ -629,7 +691,7 @@ def test_a_row_is_right(name: str) -> None:
     urls = row.base_url if isinstance(row.base_url, dict) else dict.fromkeys(row.protocols, row.base_url)
     assert set(urls) == set(row.protocols)
     assert set(row.quirks) <= {quirk for protocol in row.protocols for quirk in find_codec(protocol).quirks}
-    assert row.key_env
+    assert row.key_env or row.cloud.auth
     assert not row.local or row.base_url_env
 
 

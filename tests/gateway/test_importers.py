@@ -146,6 +146,7 @@ def test_litellm_models() -> None:
         "lab": {"provider": "llm-example-com", "model": "org/coder", "fallbacks": ["local"]},
         "moon": {"provider": "moonshot", "model": "kimi-k3", "fallbacks": ["local"]},
         "shared": {"provider": "groq", "model": "llama", "fallbacks": ["local"]},
+        "rock": {"provider": "bedrock", "model": "claude", "fallbacks": ["local"]},
         "claude-*": {"provider": "anthropic", "fallbacks": ["local"]},
         "quick": {"provider": "deepseek", "model": "deepseek-chat", "fallbacks": ["local"]},
         "hidden": {"provider": "deepseek", "model": "deepseek-chat", "fallbacks": ["local"]},
@@ -171,6 +172,7 @@ def test_litellm_providers() -> None:
         },
         "moonshot": {"headers": {"x-title": "us"}},
         "groq": {},
+        "bedrock": {"region": "eu"},
         "anthropic": {},
     }
     todo = {note.place: note.text for note in imported.notes if note.kind == "to do"}
@@ -196,7 +198,7 @@ def test_litellm_settings() -> None:
         "web": {"url": "https://mcp.example.com/mcp"},
     }
     named = {note.place for note in imported.notes if note.kind == "not converted"}
-    assert {"mcp_servers.old", "mcp_servers.bad", "model_list[8].litellm_params.model"} <= named
+    assert {"mcp_servers.old", "mcp_servers.bad", "model_list[8].litellm_params.aws_secret_access_key"} <= named
     assert {"model_list[9].litellm_params.model", "model_list[11].model_name", "guardrails"} <= named
 
 

@@ -17,6 +17,7 @@ from toolwire.core.codec import ModelInfo, make_facts
 from toolwire.gateway import app
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models import listing
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists, ProviderList, ask_models
 from toolwire.gateway.models.merge import merge_models
@@ -49,7 +50,7 @@ def with_client(use: Callable[[UpstreamClient], Awaitable[T]]) -> T:
 
 
 def ask_once(provider: Provider) -> tuple[ModelInfo, ...] | ListUnavailable:
-    return with_client(lambda client: ask_models(client, provider))
+    return with_client(lambda client: ask_models(ProviderSenders(client), provider))
 
 
 def names(answer: tuple[ModelInfo, ...] | ListUnavailable) -> list[str]:
@@ -172,7 +173,9 @@ class Cached:
         raise error
 
     async def load(self, wait_seconds: float = 60) -> ProviderList:
-        (one,) = await self.lists.load(self.client, [self.provider], lambda: self.now, "", wait_seconds)
+        (one,) = await self.lists.load(
+            ProviderSenders(self.client), [self.provider], lambda: self.now, "", wait_seconds
+        )
         return one
 
     async def settle(self) -> None:

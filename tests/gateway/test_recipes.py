@@ -4,25 +4,35 @@ loopback that imitate those of the page."""
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from anthropic import Anthropic
+from botocore.credentials import Credentials
 from openai import OpenAI
 
 from gateway.conftest import serve_config
+from gateway.fake_clouds import Answer, Seen, serve_cloud, service_account
 from gateway.imitations import (
     ANTHROPIC,
+    AWS_KEYS,
     AZURE,
+    AZURE_TOKEN,
+    BEDROCK,
+    BEDROCK_KEY,
     CALLED,
     DEEPSEEK,
     DONE,
+    FOUNDRY,
     LM_STUDIO,
     OLLAMA,
     OPENROUTER,
+    VERTEX,
     VLLM,
     Imitation,
     serve_imitation,
@@ -31,6 +41,7 @@ from toolwire.gateway.configuration.load import find_problems
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NO_KEY = VLLM._replace(key=None)
+ROLE_KEYS = Credentials("AKIDROLE", "secret-of-the-role", "token-of-the-role")
 EUROPE, AMERICA = (AZURE._replace(key=("api-key", name)) for name in ("AZURE_EU_KEY", "AZURE_US_KEY"))
 
 
@@ -49,8 +60,18 @@ TABLE = [
     Recipe("vllm", 1, {"http://gpu-1:8000": NO_KEY, "http://gpu-2:8000": NO_KEY}, ("qwen", "small/Qwen/Qwen3-8B")),
     Recipe("lm-studio", 0, {"http://127.0.0.1:1234": LM_STUDIO}, ("local", "lmstudio/qwen/qwen3-coder-30b")),
     Recipe("openrouter", 0, {"https://openrouter.ai": OPENROUTER}, ("fast", "claude-sonnet-5")),
-    Recipe("azure", 0, {"https://example.openai.azure.com": AZURE}, ("gpt-5.5", "azure/my-deployment")),
-    Recipe("azure", 1, {"https://example-eu.openai.azure.com": EUROPE, "https://example-us.openai.azure.com": AMERICA}, ("gpt-5.5", "america/my-deployment")),
+    Recipe("azure", 0, {"[providers.azure]": AZURE}, ("gpt-5.5", "azure/my-deployment")),
+    Recipe("azure", 1, {"[providers.azure]": AZURE_TOKEN}, ("gpt-5.5",)),
+    Recipe("azure", 2, {"[providers.azure]": AZURE_TOKEN}, ("gpt-5.5",)),
+    Recipe("azure", 3, {"[providers.azure]": FOUNDRY}, ("claude-haiku-5", "azure/claude-opus-5-5")),
+    Recipe("azure", 4, {"[providers.europe]": EUROPE, "[providers.america]": AMERICA}, ("gpt-5.5", "america/my-deployment")),
+    Recipe("bedrock", 0, {"[providers.bedrock]": BEDROCK}, ("claude-opus-5-5", "claude-haiku-5", "gpt-5.5")),
+    Recipe("bedrock", 1, {"[providers.bedrock]": BEDROCK._replace(signed_for=(ROLE_KEYS, "us-east-1"))}, ("gpt-5.5",)),
+    Recipe("bedrock", 2, {"[providers.bedrock]": BEDROCK_KEY}, ("claude-opus-5-5",)),
+    Recipe("bedrock", 3, {"[providers.bedrock]": BEDROCK._replace(signed_for=(AWS_KEYS, "us-east-1"))}, ("ours",)),
+    Recipe("vertex", 0, {"[providers.vertex]": VERTEX}, ("claude-haiku-5", "vertex/claude-opus-5-5")),
+    Recipe("vertex", 1, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
+    Recipe("vertex", 2, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
     Recipe("team", 0, {"https://api.anthropic.com": ANTHROPIC, "https://api.deepseek.com": DEEPSEEK}, ("fast", "claude-opus-5-5")),
 ]  # fmt: skip
 
@@ -79,7 +100,8 @@ def _prepare(recipe: Recipe, addresses: dict[str, str], monkeypatch: pytest.Monk
         monkeypatch.setenv(variable, variable)
     for shown, address in addresses.items():
         assert shown in text
-        text = text.replace(shown, address)
+        is_table = shown.startswith("[")  # the address is made from a region, a project or a resource
+        text = text.replace(shown, f'{shown}\nbase_url = "{address}"' if is_table else address)
     numbers = iter(range(1, 100))
     hashed = lambda _: hashlib.sha256(_client_key(next(numbers)).encode()).hexdigest()  # noqa: E731
     text = re.sub(r'(?<=sha256 = ")…', hashed, text)
@@ -118,6 +140,46 @@ def _two_turns_in_messages(url: str, key: str, model: str) -> None:
         assert second.content[0].text == DONE
 
 
+@pytest.fixture
+def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where credentials of the clouds come from: keys, a profile, a service account, metadata servers, and programs that
+    are called as the clouds' own."""
+
+    def respond(seen: Seen) -> Answer:
+        if seen.form.get("Action") == "AssumeRole":
+            return Answer(200, ASSUMED_ROLE.encode(), {"content-type": "text/xml"})
+        return Answer(200, {"access_token": "token-of-the-cloud", "expires_in": 3599})
+
+    (tmp_path / "bin").mkdir()
+    for program in ("gcloud", "az"):
+        file = tmp_path / "bin" / program
+        file.write_text("#!/bin/sh\necho token-of-the-cloud\n")
+        file.chmod(0o700)
+    (tmp_path / "config").write_text("[profile work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = of-work\n")
+    with serve_cloud(respond) as server:
+        variables = {
+            "HOME": str(tmp_path),
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "AWS_ACCESS_KEY_ID": AWS_KEYS.access_key,
+            "AWS_SECRET_ACCESS_KEY": AWS_KEYS.secret_key,
+            "AWS_CONFIG_FILE": str(tmp_path / "config"),
+            "AWS_ENDPOINT_URL_STS": server.url,
+            "AZURE_POD_IDENTITY_AUTHORITY_HOST": server.url,
+            "GCE_METADATA_HOST": server.url.removeprefix("http://"),
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        service_account(tmp_path, server.url)
+        yield
+
+
+ASSUMED_ROLE = f"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>{ROLE_KEYS.access_key}</AccessKeyId><SecretAccessKey>{ROLE_KEYS.secret_key}</SecretAccessKey>
+<SessionToken>{ROLE_KEYS.token}</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>
+</Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+
+
+@pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize("recipe", TABLE, ids=[f"{recipe.page}-{recipe.block}" for recipe in TABLE])
 def test_the_recipe_works(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
