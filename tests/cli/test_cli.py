@@ -211,6 +211,13 @@ TOOLS = [
 ]
 
 
+@pytest.mark.parametrize("text", [b"{}", b"[]", b'{"tools": []}', b'{"model": "m", "messages": []}', b'"x"'])
+def test_what_has_no_tools_cannot_be_checked(text: bytes, run: Any) -> None:
+    result = run("check", stdin=text)
+    assert (result.code, result.out) == (2, "")
+    assert "the input contains no tools" in result.err
+
+
 def test_check_covers_every_provider(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     file.write_text(json.dumps(TOOLS))

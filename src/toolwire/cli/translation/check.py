@@ -80,8 +80,9 @@ def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
     """Read the tools with the codec that understands most of them."""
     tools = value.get("tools") if isinstance(value, dict) and "tools" in value else value
     if isinstance(tools, dict):
-        tools = [tools]
-    if not isinstance(tools, list):
+        is_request = not tools.keys().isdisjoint(codec.constraints.turns_key for codec in CODECS.values())
+        tools = [] if is_request or not tools else [tools]
+    if not isinstance(tools, list) or not tools:
         raise CommandError("the input contains no tools", "give a JSON array of tools, or an object with `tools`")
     attempts: list[tuple[int, int, Codec, Request]] = []
     problem: Malformed | None = None
