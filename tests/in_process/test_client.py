@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,50 @@ def test_the_timeout_is_the_programs(config: Path, wire: RawProvider) -> None:
             seconds *= 2
             assert seconds < PATIENCE
     assert scene.gone.wait(PATIENCE)
+
+
+class Proxy:
+    """A proxy on loopback, which refuses everything and remembers it."""
+
+    def __init__(self) -> None:
+        asked = self.asked = list[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked.append(self.path)
+                self.send_error(403)
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+PROXIES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "of the environment": ({}, "", "environment"),
+    "none": ({"trust_env": False}, "", ""),
+    "of the program": ({"proxy": "{program}"}, "", "program"),
+    "of the provider": ({"proxy": "{program}"}, "{provider}", "provider"),
+}
+
+
+@pytest.mark.parametrize("row", PROXIES)
+def test_the_proxy_is_the_programs(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    options, given, expected = PROXIES[row]
+    proxies = {name: Proxy() for name in ("environment", "program", "provider")}
+    urls = {name: proxy.url for name, proxy in proxies.items()}
+    monkeypatch.setenv("HTTP_PROXY", urls["environment"])
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    provider = {"protocols": ["openai-chat"], "base_url": "http://llm.invalid", "api_key": "k"}
+    tables = {"providers": {"mine": {**provider, **({"proxy": given.format(**urls)} if given else {})}}}
+    own = {name: value.format(**urls) if isinstance(value, str) else value for name, value in options.items()}
+    with open_sdk(toolwire.http_client(tables, **own)) as sdk, pytest.raises(openai.APIError):
+        sdk.chat.completions.create(model="mine/m", messages=HELLO)
+    for proxy in proxies.values():
+        proxy.server.shutdown()
+        proxy.server.server_close()
+    assert [name for name, proxy in proxies.items() if proxy.asked] == ([expected] if expected else [])
 
 
 def test_the_sdk_tries_again_and_nobody_else(config: Path, wire: RawProvider) -> None:

@@ -23,12 +23,15 @@ from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 ConfigSource: TypeAlias = str | PathLike[str] | Mapping[str, Toml] | None
 SERVER_SETTINGS: Mapping[str, object] = {"log_format": "none", "retries": 0, "watch_cache": False}
 """The SDK tries again itself, and the program has its own log."""
+PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
+"""The HTTP library reads them, unless the program says otherwise (`proxy`, `mounts`, `trust_env`)."""
 
 
 def read_program_config(source: ConfigSource, environ: Mapping[str, str]) -> Config:
     """The configuration of a file, of tables as in a file, or for None of the file that `TOOLWIRE_CONFIG` names or that
     is in the user's own folder, and the environment. A file of the working folder is used only if it is named. Raises
     ConfigError."""
+    environ = {name: value for name, value in environ.items() if name.lower() not in PROXY_VARIABLES}
     if isinstance(source, Mapping):
         text = "".join(_write_tables(source))
         config = read_config(text, None, environ, SERVER_SETTINGS, EMPTY_MAPPING)
