@@ -118,7 +118,7 @@ lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) pyproject.toml --group build --output-file requirements/serve.txt
 	$(LOCK) pyproject.toml --group dev --output-file requirements/dev.txt
 	$(LOCK) pyproject.toml --extra store --extra redis --extra mcp --extra aws --extra google --group build --output-file requirements/gateway.txt
-	$(LOCK) --group pyproject.toml:frameworks --output-file requirements/frameworks.txt
+	$(LOCK) pyproject.toml --group frameworks --group build --output-file requirements/frameworks.txt
 	$(LOCK) --group docs --output-file requirements/docs.txt
 	$(LOCK) pyproject.toml --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 

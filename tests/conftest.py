@@ -127,3 +127,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason.removeprefix("Skipped: ") for reason in skipped if reason.endswith("left out")):
         terminalreporter.write_line(f"Note: {reason}.")
+
+
+@pytest.fixture(scope="session")
+def frameworks_python() -> str:
+    """The interpreter with LangChain and pydantic-ai, which want older SDKs than the ones that judge our writers."""
+    root = Path(__file__).parents[1]
+    found = Path(os.environ.get("TOOLWIRE_FACES", root / ".venv-frameworks")) / "bin" / "python"
+    if not found.exists():
+        pytest.skip("no .venv-frameworks here (`make frameworks` makes it): LangChain and pydantic-ai are left out")
+    return str(found)

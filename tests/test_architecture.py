@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from toolwire.gateway.exchange.stages import Stages
 from toolwire.protocols import CODECS, PACKAGES, UnknownProtocol, find_codec
 
 ROOT = Path(__file__).parents[1]
@@ -65,15 +66,24 @@ def test_no_imports_go_in_a_circle() -> None:
     assert below == {}
 
 
-def test_every_stage_and_section_is_listed() -> None:
+def test_every_feature_section_and_hook_is_listed() -> None:
     features = SOURCE / "gateway" / "features"
     listed = (features / "__init__.py").read_text()
     loaded = (SOURCE / "gateway" / "configuration" / "load.py").read_text()
-    for stage in features.glob("*/stage.py"):
-        assert f"features.{stage.parent.name}" in listed, f"{stage.parent.name} is not in `Features`"
+    documented = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    for feature in features.glob("*/__init__.py"):
+        assert f"features.{feature.parent.name}" in listed, f"{feature.parent.name} is not in `Features`"
     for settings in features.glob("*/settings.py"):
         name = next(re.finditer(r"class (\w+)\(Section", settings.read_text()))[1]
         assert re.search(rf"SECTIONS[^)]*\b{name}\b", loaded), f"{name} is not in `SECTIONS`"
+    for hook in vars(Stages()):
+        assert f"`{hook}`" in documented, f"the hook {hook} is not in architecture.md"
+
+
+def test_every_format_of_calls_in_text_is_listed() -> None:
+    folder = SOURCE / "tool_formats" / "formats"
+    listed = (folder / "__init__.py").read_text()
+    assert [path.stem for path in folder.glob("[a-z]*.py") if f"*{path.stem}.FORMATS" not in listed] == []
 
 
 # --- codecs ---------------------------------------------------------------------------------------------------------
@@ -304,7 +314,8 @@ def test_a_field_would_be_counted(code: str, found: set[str]) -> None:
 
 def test_functions_say_what_they_do() -> None:
     """Verb and object, or the value that they compute; a participle alone names neither."""
-    vague = [name for path in MODULES for name, node in _functions(path) if PARTICIPLE.fullmatch(node.name)]
+    ours = [*MODULES, *(path for folder in ("tests", "bench") for path in sorted((ROOT / folder).rglob("*.py")))]
+    vague = [name for path in ours for name, node in _functions(path) if PARTICIPLE.fullmatch(node.name)]
     assert [name for name in vague if name.split()[-1] not in VERBS] == []
 
 

@@ -59,7 +59,7 @@ class Run:
         self.left -= 1
         return self.left >= 0
 
-    def answered(self, status: int, body: bytes, seconds: float) -> None:
+    def record_answer(self, status: int, body: bytes, seconds: float) -> None:
         result = self.result
         result.latencies.append(seconds)
         result.statuses[str(status)] = result.statuses.get(str(status), 0) + 1
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         seconds = time.perf_counter() - self._start
         self._busy = False
-        self._run.answered(self._parser.get_status_code(), b"".join(self._body), seconds)
+        self._run.record_answer(self._parser.get_status_code(), b"".join(self._body), seconds)
         if self._parser.should_keep_alive():
             self._ask()
         else:

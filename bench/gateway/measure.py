@@ -40,7 +40,7 @@ class Case(Struct, frozen=True):
     target: str
 
     @property
-    def streamed(self) -> bool:
+    def is_stream(self) -> bool:
         return self.part in STREAMS
 
     @property
@@ -126,14 +126,14 @@ class Site:
         ask(self.provider, "GET", f"/stream/{stream}/{milliseconds}", {}, b"")
 
     @contextmanager
-    def _started(self, system: System) -> Iterator[tuple[Process, int, float]]:
+    def _start_system(self, system: System) -> Iterator[tuple[Process, int, float]]:
         """The process, its port, and the seconds from its start to its first good answer."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
             port = free_port()
             argv = system.command(port, self.provider, folder)
             log = stack.enter_context((self._logs / f"{system.name}.log").open("wb")) if self._logs else None
-            path, body = self._asked(Case("small", "openai-chat", "openai-chat"))
+            path, body = self._make_request(Case("small", "openai-chat", "openai-chat"))
             begun = time.perf_counter()
             process = Process(argv, environment(folder), folder, log or subprocess.DEVNULL)
             stack.callback(process.stop)
@@ -154,20 +154,20 @@ class Site:
         for number in range(times):
             progress(f"starting {name} ({number + 1} of {times})")
             with ExitStack() as stack:
-                process, port, taken = stack.enter_context(self._started(SYSTEMS[name]))
+                process, port, taken = stack.enter_context(self._start_system(SYSTEMS[name]))
                 best = min(best, taken)
                 if number + 1 == times:
                     self.processes[name], self.ports[name] = process, port
                     self._stack.push(stack.pop_all())
         return best
 
-    def _asked(self, case: Case) -> tuple[str, bytes]:
+    def _make_request(self, case: Case) -> tuple[str, bytes]:
         body = self._requests[case.size][case.client]
-        return canned.build_request(body, case.client, canned.MODELS[case.target], case.streamed)
+        return canned.build_request(body, case.client, canned.MODELS[case.target], case.is_stream)
 
     def run(self, name: str, case: Case, requests: int, connections: int = CONNECTIONS) -> tuple[Result, float | None]:
         """One job, and the seconds of processor that the gateway spent on it."""
-        path, body = self._asked(case)
+        path, body = self._make_request(case)
         job = Job(
             port=self.ports[name],
             path=path,
@@ -206,7 +206,7 @@ def prepare(site: Site, cell: Cell, seconds: float) -> None:
     expected = case.target if translates else case.client
     cell.fault = fault(case, result) or (None if asked == {expected} else f"it asked {', '.join(asked)}")
     rate = len(result.latencies) / result.seconds
-    most = CONNECTIONS * 8 if case.streamed else 20_000
+    most = CONNECTIONS * 8 if case.is_stream else 20_000
     cell.requests = max(CONNECTIONS, min(most, int(rate * seconds)) // CONNECTIONS * CONNECTIONS)
 
 
@@ -214,7 +214,7 @@ def fault(case: Case, result: Result) -> str | None:
     if result.wrong:
         first = next((text for text in result.samples if canned.TOOL not in text), "")
         return f"{result.wrong} wrong answers {result.statuses} {first[:160]}"
-    found = (canned.find_fault(case.client, text.encode(), case.streamed) for text in result.samples)
+    found = (canned.find_fault(case.client, text.encode(), case.is_stream) for text in result.samples)
     return next((text for text in found if text), None)
 
 
@@ -228,7 +228,7 @@ def measure(site: Site, cell: Cell) -> None:
     rate = cell.requests / result.seconds
     if cpu is None:
         cell.samples.append(Sample(rate=rate, cpu=None))
-    elif case.streamed:
+    elif case.is_stream:
         events = case.events(SYSTEMS[cell.system].translates)
         whole = _measure_whole(site, cell, result.seconds / 2)
         each = cpu / cell.requests

@@ -49,7 +49,7 @@ class State:
         self.seen: Counter[str] = Counter()
         self.stream, self.pace = "call", 0.0
 
-    def told(self, path: str) -> bytes | None:
+    def answer_bench(self, path: str) -> bytes | None:
         """The answer to what the bench itself asks."""
         if path == "/seen":
             return _whole_answer(json.dumps(self.seen).encode())
@@ -89,7 +89,7 @@ class Provider(asyncio.Protocol):
     def on_message_complete(self) -> None:
         path = self._path.decode()
         name = canned.protocol_of(path)
-        told = self._state.told(path)
+        told = self._state.answer_bench(path)
         if told is not None:
             self._transport.write(told)
         elif name is None:

@@ -112,7 +112,7 @@ def _format_comparison(results: Results, name: str, case: Case) -> str:
     ratio = results.ratio(name, FLOOR, case)
     line = f"{ratio:>9.2f}" if ratio is not None else f"{'–':>9}"
     event, times = results.event(name, case), results.event_ratio(name, case)
-    if case.streamed and event is not None and times is not None:
+    if case.is_stream and event is not None and times is not None:
         bunched = statistics.median(sample.bunched for sample in results.cells[name, case].samples)
         line += f"{event * 1e6:>12,.1f}{times:>9.2f}{bunched:>9.1f}"
     return line
@@ -197,7 +197,7 @@ def figures(results: Results) -> dict[str, object]:
         row |= {"requests": cell.requests, "rounds": len(cell.samples), "per_second": cell.rate()}
         row |= {"p50": cell.quantile(0.5), "p99": cell.quantile(0.99)}
         if name != DIRECT:
-            event = results.event(name, case) if case.streamed else None
+            event = results.event(name, case) if case.is_stream else None
             row |= {"cpu": cell.cpu(), "floors": results.ratio(name, FLOOR, case)}
             row |= {} if event is None else {"cpu_event": event, "event_floors": results.event_ratio(name, case)}
         rows.append(row)

@@ -32,13 +32,13 @@ def write(path: Path, text: str) -> Use:
     return Use("Write", {"file_path": str(path), "content": text})
 
 
-def found(*tools: str) -> Use:
+def use_search(*tools: str) -> Use:
     """The search that loads these tools."""
     return Use("ToolSearch", {"query": f"select:{','.join(tools)}", "max_results": len(tools)})
 
 
 def echo(word: str) -> Sequence[Use]:
-    return found("mcp__probe__echo"), Use("mcp__probe__echo", {"word": word})
+    return use_search("mcp__probe__echo"), Use("mcp__probe__echo", {"word": word})
 
 
 def with_probe(workspace: Path) -> list[str]:

@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("full") is None]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def installed() -> None:
+@pytest.fixture(scope="session", autouse=True, name="installed")
+def install_agents() -> None:
     if why := install.missing():
         pytest.skip(why)
 

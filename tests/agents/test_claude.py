@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agents.agent import AgentResult, AgentWorkspace
-from agents.claude import AGENT, found, headless, shell, with_probe
+from agents.claude import AGENT, headless, shell, use_search, with_probe
 from agents.conftest import configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
@@ -93,7 +93,7 @@ def test_a_long_result_is_counted(place: Place, target: str) -> None:
     talk = place.provider.script(signed=True)
     call = Use("mcp__probe__long", {"word": talk.mark})
     talk.steps = [
-        Step(ScriptedAnswer(calls=(found("mcp__probe__long"),))),
+        Step(ScriptedAnswer(calls=(use_search("mcp__probe__long"),))),
         Step(ScriptedAnswer(calls=(call,))),
         Step(END),
     ]
@@ -161,7 +161,7 @@ def test_calls_that_run_at_once(place: Place) -> None:
     slow, fast = "mcp__probe__later", "mcp__probe__echo"
     calls = tuple(Use(name, {"word": name}) for name in (slow, fast))
     talk = place.provider.script(
-        ScriptedAnswer(calls=(found(slow, fast),)), ScriptedAnswer("Both.", calls), END, signed=True
+        ScriptedAnswer(calls=(use_search(slow, fast),)), ScriptedAnswer("Both.", calls), END, signed=True
     )
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
     told = [(json.loads(call)["word"], result) for call, result in pairs(talk.asked[-1])[1:]]
@@ -185,7 +185,7 @@ def test_all_tools_are_there_without_the_search(place: Place) -> None:
 def test_a_name_with_a_dot_is_found_and_called(place: Place) -> None:
     name = "mcp__probe__shop_find"
     talk = place.provider.script(
-        ScriptedAnswer(calls=(found(name),)), ScriptedAnswer(calls=(Use(name, {"word": WORD}),)), END, signed=True
+        ScriptedAnswer(calls=(use_search(name),)), ScriptedAnswer(calls=(Use(name, {"word": WORD}),)), END, signed=True
     )
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
     assert f"probe shop.find heard {WORD}" in pairs(talk.asked[-1])[-1][1]
@@ -236,7 +236,11 @@ def test_a_search_is_a_request_of_its_own(place: Place, target: str) -> None:
     searched = "Forty-two, says the web."
     talk = place.provider.script(signed=True)
     call = Use("WebSearch", {"query": f"the answer {talk.mark}"})
-    talk.steps = [Step(ScriptedAnswer(calls=(found("WebSearch"),))), Step(ScriptedAnswer(calls=(call,))), Step(END)]
+    talk.steps = [
+        Step(ScriptedAnswer(calls=(use_search("WebSearch"),))),
+        Step(ScriptedAnswer(calls=(call,))),
+        Step(END),
+    ]
     talk.aside = lambda asked: ScriptedAnswer(searched) if "Perform a web search" in asked.raw else None
     ended_well(talk, place.play(talk), 3)
     [search] = talk.asides

@@ -32,8 +32,8 @@ FLAGS = {
 Played = Callable[..., tuple[Script, AgentResult]]
 
 
-@pytest.fixture
-def played(name: str, desk: AgentWorkspace, provider: Provider) -> Played:
+@pytest.fixture(name="played")
+def play_demo(name: str, desk: AgentWorkspace, provider: Provider) -> Played:
     """Play these answers; the arguments are made of the prompt, one run for each."""
 
     def play(

@@ -16,8 +16,8 @@ from toolwire.gateway.settings.providers import DEMO_PROTOCOLS
 from toolwire.terminal.text import remove_colours
 
 
-@pytest.fixture(scope="module")
-def played() -> list[PlayedConversation]:
+@pytest.fixture(scope="module", name="played")
+def play_demo() -> list[PlayedConversation]:
     return asyncio.run(play_all())
 
 

@@ -36,8 +36,8 @@ def write_file(folder: Path, text: str) -> str:
     return str(file)
 
 
-@pytest.fixture
-def counted(tmp_path: Path) -> str:
+@pytest.fixture(name="counted")
+def count_use(tmp_path: Path) -> str:
     """A file with limits, of which something is used."""
 
     async def count() -> None:

@@ -19,8 +19,8 @@ LISTS = {
 }
 
 
-@pytest.fixture
-def configured(folder: Path) -> Iterator[Path]:
+@pytest.fixture(name="configured")
+def write_configuration(folder: Path) -> Iterator[Path]:
     with list_server(LISTS) as server:
         (folder / "toolwire.toml").write_text(f"""
 [providers.openai]

@@ -63,8 +63,8 @@ def play_answer(connection: ScriptedConnection) -> None:
     connection.send(b"0\r\n\r\n")
 
 
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Served, Served]]:
+@pytest.fixture(name="served")
+def serve_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Served, Served]]:
     """Two gateways on one store, which write all the time while a stream comes, to renew the lease."""
     monkeypatch.setattr(background, "RENEWALS_PER_LEASE", 500 * PATIENCE)
     monkeypatch.setattr(background, "POLL_SECONDS", 0.001)

@@ -19,8 +19,8 @@ from waits import PATIENCE, poll
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
+@pytest.fixture(name="served")
+def serve_gateway(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
     """Two gateways on one store."""
     (tmp_path / "other").mkdir()
     store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'

@@ -27,8 +27,8 @@ from toolwire_conformance.peers.peer import encode_json
 MAX_BODY = 200_000
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+@pytest.fixture(name="served")
+def serve_gateway(tmp_path: Path) -> Iterator[Served]:
     store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
     with stage(tmp_path, f"max_body = {MAX_BODY}", store) as gateway:
         yield gateway

@@ -126,8 +126,8 @@ def test_a_process_ends_while_its_disk_hangs(tmp_path: Path) -> None:
     assert "closed" in done.stdout
 
 
-@pytest.fixture
-def served(tmp_path: Path, disk: Disk) -> Iterator[Served]:
+@pytest.fixture(name="served")
+def serve_gateway(tmp_path: Path, disk: Disk) -> Iterator[Served]:
     with stage(tmp_path, more=f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as gateway:
         yield gateway
         disk.release()

@@ -11,6 +11,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+from place import find_place
 from pydantic_ai import Agent, ToolCallPart, UsageLimits
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.anthropic import AnthropicModel
@@ -20,22 +21,36 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
+import toolwire
+
 KEY = "key-of-the-client"
+SECONDS = 300
+"""For an answer: all jobs run at once, also on a busy machine."""
+
+
+def open_place(base: str) -> tuple[str, Any]:
+    url, config = find_place(base)
+    return url, toolwire.async_http_client(config) if config else None
 
 
 @cache
 def openai(base: str) -> OpenAIProvider:
-    return OpenAIProvider(openai_client=AsyncOpenAI(base_url=f"{base}/v1", api_key=KEY, max_retries=0))
+    url, http = open_place(base)
+    own = {"api_key": KEY, "max_retries": 0, "timeout": SECONDS}
+    return OpenAIProvider(openai_client=AsyncOpenAI(base_url=f"{url}/v1", http_client=http, **own))
 
 
 @cache
 def anthropic(base: str) -> AnthropicProvider:
-    return AnthropicProvider(anthropic_client=AsyncAnthropic(base_url=base, api_key=KEY, max_retries=0))
+    url, http = open_place(base)
+    client = AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0, timeout=SECONDS, http_client=http)
+    return AnthropicProvider(anthropic_client=client)
 
 
 @cache
 def google(base: str) -> GoogleProvider:
-    return GoogleProvider(api_key=KEY, base_url=base)
+    url, http = open_place(base)
+    return GoogleProvider(api_key=KEY, base_url=url, http_client=http)
 
 
 MODELS = {

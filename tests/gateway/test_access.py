@@ -56,8 +56,8 @@ KEYS = "".join(
 )
 
 
-@pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="keyed")
+def serve_with_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = '[models]\nsmall = "chat/gpt-4.1-mini-s950x"\nlarge = "chat/gpt-4.1"\n'
     with stage(tmp_path_factory.mktemp("keyed"), f"retries = 0\ncooldown_after = 100000\n{KEYS}", rules) as staged:
         yield staged

@@ -62,8 +62,8 @@ class Parent:
         await send({"type": "http.response.body", "body": b"mine"})
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["old style", "new style"])
-def mounted(
+@pytest.fixture(scope="module", params=[True, False], ids=["old style", "new style"], name="mounted")
+def mount_gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, RawProvider]]:
     # Nobody tells this gateway to stop, so connections that it keeps would still be open when its loop closes.

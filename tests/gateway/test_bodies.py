@@ -42,8 +42,8 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["own", "asgi"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["own", "asgi"], name="served")
+def serve_gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("bodies"), f"max_body = {LIMIT}", host=request.param) as staged:
         yield staged
 

@@ -41,8 +41,8 @@ STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream
 CLIENTS = ("openai-chat", "anthropic", "gemini")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
     with stage(tmp_path_factory.mktemp("calls"), 'log_format = "json"\n', rules) as staged:
         yield staged

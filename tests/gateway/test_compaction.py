@@ -257,8 +257,8 @@ OWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("own")
     with stage(folder, more=f'[store]\nurl = "{store_url(folder)}"\n') as staged:
         yield staged

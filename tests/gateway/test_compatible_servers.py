@@ -320,6 +320,27 @@ def test_a_server_that_refuses_one_thing_after_another(tmp_path: Path) -> None:
     assert len(server.asked) == tries + 1
 
 
+def refuse_later_members(body: Object, _headers: dict[str, str]) -> str:
+    if body.get("thinking", {}).get("type") == "adaptive":
+        return "thinking.type: Input should be 'enabled' or 'disabled'"
+    found = [name for name in ("output_config", "display", "strict") if f'"{name}":' in json.dumps(body)]
+    return NO_MEMBER.format(name=found[0]) if found else ""
+
+
+def test_a_server_that_knows_only_the_first_version_of_its_protocol(tmp_path: Path) -> None:
+    server = StrictServer([*CHECKS, refuse_later_members])
+    body = CLAUDE_CODE | {"tools": [{**tool, "strict": True} for tool in CLAUDE_CODE["tools"]], "max_tokens": 8000}
+    with serve(tmp_path, server, 'protocols = ["anthropic"]') as url:
+        for _ in range(2):
+            assert_answered(ask(url, MESSAGES, body, False, **{"anthropic-beta": BETAS}))
+    first, last = server.asked[0], server.asked[-1]
+    assert (first["thinking"]["type"], last["thinking"]) == ("adaptive", {"type": "enabled", "budget_tokens": 7999})
+    assert "output_config" not in last
+    assert not [tool for tool in last["tools"] if "strict" in tool]
+    # It is not refused again.
+    assert server.asked[-2] == last
+
+
 def test_a_refusal_that_stays_is_told(tmp_path: Path) -> None:
     """Not a third time, and nothing is learnt from what did not help."""
     server = StrictServer([lambda _body, _headers: DEEPSEEK_ROLE.format(at=1)])

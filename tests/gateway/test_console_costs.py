@@ -50,8 +50,8 @@ api_key = "key-of-work-0123456789"
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("console-costs"), more=PRICES + ROUTE + POOL) as staged:
         yield staged
 

@@ -78,8 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("costs")
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(folder: Path) -> Iterator[Served]:
     more = f'[costs]\nheader = true\n[store]\nurl = "sqlite://{folder}/store.db"\n{PRICES}'
     with stage(folder, 'log_format = "json"\n', more) as staged:
         yield staged

@@ -51,7 +51,7 @@ class Model:
         self.holds: dict[str, list[tuple[str, int, int]]] = {}
         self.expires: dict[str, float] = {}
 
-    def held(self, name: str, start: int, now: float) -> int:
+    def count_held(self, name: str, start: int, now: float) -> int:
         live = (hold for id, hold in self.holds.items() if self.expires[id] > now)
         return sum(amount for hold in live for counter, at, amount in hold if (counter, at) == (name, start))
 
@@ -59,7 +59,7 @@ class Model:
         now, states, refused = self.clock(), [], []
         for index, charge in enumerate(charges):
             start, end = find_window(charge.unit, now)
-            taken = self.used.get((charge.counter, start), 0) + self.held(charge.counter, start, now)
+            taken = self.used.get((charge.counter, start), 0) + self.count_held(charge.counter, start, now)
             states.append(CounterState(taken, end - now))
             if charge.limit >= 0 and taken + charge.amount > charge.limit:
                 refused.append(index)
@@ -79,18 +79,18 @@ class Model:
             if id in self.holds:
                 self.expires[id] = self.clock() + LEASE
 
-    def known(self, ids: Iterable[str]) -> list[str]:
+    def list_known(self, ids: Iterable[str]) -> list[str]:
         """The newest first, so that small numbers name something; also what is settled or refused already. Not what was
         given back so long ago that it may be forgotten."""
         now = self.clock()
         return [id for id in reversed(list(ids)) if self.expires.get(id, now) + KEPT_SECONDS > now]
 
-    def listed(self) -> list[CounterUse]:
+    def list_uses(self) -> list[CounterUse]:
         now, uses = self.clock(), []
         for name in sorted(NAMES):
             unit = name.partition("-")[0]
             start, end = find_window(unit, now)
-            use = CounterUse(name, unit, self.used.get((name, start), 0), self.held(name, start, now), end - now)
+            use = CounterUse(name, unit, self.used.get((name, start), 0), self.count_held(name, start, now), end - now)
             uses += [use] if use.used or use.held else []
         return uses
 
@@ -137,7 +137,7 @@ class Own:
     async def sweep(self) -> StoreDown | None:
         return await self._counters.sweep()
 
-    async def listed(self) -> list[CounterUse]:
+    async def list_uses(self) -> list[CounterUse]:
         found = await self._counters.list_counters()
         assert not isinstance(found, StoreDown), found
         own = [use for use in found if use.counter.startswith(self._prefix)]
@@ -161,13 +161,13 @@ async def play_steps(counters: Own, model: Model, steps: list[tuple[str, Any]], 
             sizes |= {id: len(what)}
             assert round_states(await counters.reserve(id, what)) == round_states(expected)
         elif step == "settle":
-            known = model.known(sizes)
+            known = model.list_known(sizes)
             chosen = [(known[at], amount) for at, amount in what if at < len(known)]
             settlements = [Settlement(id, (amount,) * sizes[id]) for id, amount in dict(chosen).items()]
             model.settle(settlements)
             assert await counters.settle(settlements) is None
         elif step == "renew":
-            known = model.known(sizes)
+            known = model.list_known(sizes)
             ids = [known[at] for at in dict.fromkeys(what) if at < len(known)]
             model.renew(ids)
             assert await counters.renew(ids) is None
@@ -175,7 +175,9 @@ async def play_steps(counters: Own, model: Model, steps: list[tuple[str, Any]], 
             model.clock.time += what
         else:
             assert await counters.sweep() is None
-        assert [rounded_use(use) for use in await counters.listed()] == [rounded_use(use) for use in model.listed()]
+        assert [rounded_use(use) for use in await counters.list_uses()] == [
+            rounded_use(use) for use in model.list_uses()
+        ]
 
 
 def round_states(result: Reserved | StoreDown) -> Reserved:

@@ -41,8 +41,8 @@ PAIRS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module", params=["own", "asgi"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["own", "asgi"], name="served")
+def serve_gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("leaving"), host=request.param) as staged:
         yield staged
 

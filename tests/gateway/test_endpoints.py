@@ -30,8 +30,8 @@ from gateway.raw_exchange import (
 TEXT = "Grüße, 🌍!"
 
 
-@pytest.fixture(scope="module", params=["own", "asgi"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["own", "asgi"], name="served")
+def serve_gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = (
         '[models]\nquick = "chat/gpt-4.1"\n"team/deep" = "anthropic/claude-sonnet-4-5"\n"claude-x-*" = "anthropic"\n'
     )

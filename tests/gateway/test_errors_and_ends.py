@@ -58,8 +58,8 @@ UNREACHABLE = {"closed": "http://127.0.0.1:{closed}", "nowhere": "http://no-such
 SHORT = "retries = 0\ncooldown_after = 1000000\n[server.timeouts]\n"
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     closed = free_port()
     more = "".join(
         f'[providers.{name}-{protocol}]\nprotocols = ["{protocol}"]\napi_key = "{PROVIDER_KEY}"\nbase_url = "{url}"\n'

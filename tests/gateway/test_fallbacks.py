@@ -66,8 +66,8 @@ def _name(protocol: str) -> str:
     return protocol.removeprefix("openai-")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("fallbacks"), more=_rules()) as staged:
         yield staged
 
@@ -266,15 +266,14 @@ def test_a_long_wait_is_left_to_the_client(stubborn: Served, client: str) -> Non
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_wait_of_hours_is_not_asked_for_in_another_protocol(stubborn: Served, client: str) -> None:
-    scene = stubborn.scene("openai-chat", answer(429, LIMITED, retry_after="3600"))
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_wait_of_hours_is_shown_at_once(stubborn: Served, client: str, provider: str) -> None:
+    """Also where the provider speaks the client's own protocol: opencode and Codex obey any `retry-after`."""
+    scene = stubborn.scene(provider, answer(429, LIMITED, retry_after="3600"))
     got = call(stubborn, client, scene.model, False)
-    assert got.status == 429
-    if client == "openai-chat":  # the provider's own error, as it came
-        assert got.headers["retry-after"] == "3600"
-    else:
-        assert "retry-after" not in got.headers
-        assert got.headers["x-should-retry"] == "false"
+    assert got.status == (403 if client == "openai-chat" else 429)
+    assert (got.headers["x-should-retry"], got.headers.get("retry-after")) == ("false", None)
+    assert "usage_limit_reached" in got.data.decode() or client != "openai-responses"
     assert len(scene.asked) == 1
 
 

@@ -13,8 +13,8 @@ USER = {"role": "user", "content": "Hello."}
 OBJECT = {"type": "object", "properties": {"path": {"type": "string", "description": "The path of the file."}}}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("fitted"), 'log_format = "none"') as staged:
         yield staged
 

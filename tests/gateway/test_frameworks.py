@@ -1,4 +1,5 @@
-"""Frameworks that people use, pointed at the gateway: LangChain and pydantic-ai, each in front of every provider.
+"""Frameworks that people use, pointed at the gateway or with Toolwire inside: LangChain and pydantic-ai, each in front of
+every provider.
 
 They want older SDKs than the ones that judge our writers, so they live in an environment of their own, `.venv-frameworks`; the
 scripts in tests/frameworks are run by its interpreter.
@@ -7,7 +8,6 @@ scripts in tests/frameworks are run by its interpreter.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from gateway.clients import IN_PROCESS
+from gateway.conftest import configuration
 from gateway.provider import PROTOCOLS, RATE, Provider, Script, ScriptedAnswer, Step
 from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
 from waits import PATIENCE
@@ -43,7 +45,10 @@ SCENES: dict[str, tuple[ScriptedAnswer | Step, ...]] = {
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
 
 COMBINATIONS = pairwise(CLIENTS, PROTOCOLS, WHOLE_OR_STREAM.values())
-pytestmark = parametrize_pairwise({"script,client": CLIENTS, "target": PROTOCOLS, "stream": WHOLE_OR_STREAM})
+parametrize_frameworks = parametrize_pairwise(
+    {"script,client": CLIENTS, "target": PROTOCOLS, "stream": WHOLE_OR_STREAM}
+)
+pytestmark = [parametrize_frameworks, pytest.mark.parametrize("place", ["gateway", "inside"])]
 
 
 @dataclass(frozen=True)
@@ -55,24 +60,19 @@ class Outcome:
     error: dict[str, Any]
 
 
-Ran = Callable[[str], tuple[dict[str, Script], "subprocess.CompletedProcess[str]"]]
+Ran = Callable[[str, str], tuple[dict[str, Script], "subprocess.CompletedProcess[str]"]]
 Played = Callable[[str], Outcome]
 
 
 @pytest.fixture(scope="module")
-def python() -> str:
-    found = Path(os.environ.get("TOOLWIRE_FACES", ROOT / ".venv-frameworks")) / "bin" / "python"
-    if not found.exists():
-        pytest.skip("no .venv-frameworks here (`make frameworks` makes it): LangChain and pydantic-ai are left out")
-    return str(found)
-
-
-@pytest.fixture(scope="module")
-def ran(python: str, provider: Provider, gateway: str) -> Ran:
-    """What a script printed about all its jobs; each script runs once, even if it fails."""
+def ran(frameworks_python: str, provider: Provider, gateway: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """What a script printed about all its jobs; each script runs once in each place, even if it fails."""
+    file = tmp_path_factory.mktemp("frameworks") / "toolwire.toml"
+    file.write_text(configuration(provider.url))
+    bases = {"gateway": gateway, "inside": f"{IN_PROCESS}{file}"}
 
     @cache
-    def run(script: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
+    def run(script: str, place: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
         talks: dict[str, Script] = {}
         jobs = []
         for ((name, client), target, stream), scene in product(COMBINATIONS, SCENES):
@@ -81,8 +81,8 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
             id = f"{client} {target} {stream} {scene}"
             talk = talks[id] = provider.script(*SCENES[scene])
             job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}
-            jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
-        command = [python, str(ROOT / "tests" / "frameworks" / f"{script}.py")]
+            jobs.append({**job, "base": bases[place], "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
+        command = [frameworks_python, str(ROOT / "tests" / "frameworks" / f"{script}.py")]
         return talks, subprocess.run(
             command, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=PATIENCE
         )
@@ -91,8 +91,8 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
 
 
 @pytest.fixture
-def outcome(ran: Ran, script: str, client: str, target: str, stream: bool) -> Played:
-    talks, done = ran(script)
+def outcome(ran: Ran, place: str, script: str, client: str, target: str, stream: bool) -> Played:
+    talks, done = ran(script, place)
     assert done.returncode == 0, done.stderr
     told = {one["id"]: one for one in json.loads(done.stdout)}
 

@@ -85,8 +85,8 @@ def of_redis(server: redis_server.RedisServer, database: int) -> CounterServer:
     return CounterServer(url, lambda: RedisCounters(url), lease_end)
 
 
-@pytest.fixture(params=["postgres", pytest.param("redis", marks=NEEDS_REDIS)])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> CounterServer:
+@pytest.fixture(params=["postgres", pytest.param("redis", marks=NEEDS_REDIS)], name="shared")
+def share_counters(request: pytest.FixtureRequest, tmp_path: Path) -> CounterServer:
     if request.param == "postgres":
         return of_postgres(postgres.server(), postgres.schema_of(tmp_path))
     return of_redis(redis_server.server(), int(redis_server.fresh_url(str(tmp_path)).rpartition("/")[2]))

@@ -82,6 +82,8 @@ UNCOUNTED: dict[str, Row] = {
         {"tools": [{"type": "advisor_20260301", "name": "advisor"}]},
         "advisor_20260301",
     ),
+    "Anthropic's fast mode": ("anthropic", {"speed": "fast"}, "speed"),
+    "Anthropic in one country": ("anthropic", {"inference_geo": "us"}, "inference_geo"),
     "Google's search": ("gemini", {"tools": [{"googleSearch": {}}]}, "web_search"),
     "… in the other spelling": ("gemini", {"tools": [{"google_search": {}}]}, "web_search"),
     "Google's maps": ("gemini", {"tools": [{"googleMaps": {}}]}, "maps"),
@@ -110,6 +112,7 @@ FREE: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "Google's pages and code": ("gemini", {"tools": [{"urlContext": {}}, {"codeExecution": {}}, {"computerUse": {}}]}),
+    "Anthropic's usual mode": ("anthropic", {"speed": "standard", "inference_geo": "global"}),
     "a search that is off": ("openai-chat", {"enable_search": False, "plugins": []}),
 }
 
@@ -147,6 +150,16 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
         assert not scene.asked
         assert send(served, client, scene, tools=[FUNCTIONS[client]]).status == 200
         assert set(read_used_counters(served)) == {"budget/dollars_per_day"}
+
+
+@pytest.mark.parametrize("kind", ["priced-4o-search-preview", "priced-5-search-api-2025"])
+def test_a_model_that_always_searches_does_not_pass_a_limit_in_dollars(kind: str, tmp_path: Path) -> None:
+    """Each answer has the price of a search, of which its usage says nothing."""
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, "openai-chat", kind)
+        message = expect_refusal("openai-chat", send(served, "openai-chat", scene), 403)
+        assert message.startswith("what `web_search` costs at `chat` is not known")
+        assert not scene.asked
 
 
 @pytest.mark.parametrize("kind", FREE)

@@ -31,8 +31,8 @@ TURNS: dict[str, dict[str, Any]] = {
 PLACES = {name: CODECS[name].http.request_path("MODEL", False) for name in TOOLS}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("mistaken")) as staged:
         yield staged
 
@@ -92,6 +92,39 @@ def test_a_stored_conversation_needs_no_input(served: Served, more: dict[str, An
 def test_nothing_is_also_a_text_that_says_nothing(served: Served, body: dict[str, Any]) -> None:
     status, said = ask_loopback(served, "openai-responses", body)
     assert status == 400, said
+
+
+CONTENTS = [
+    ("openai-chat", {"role": "user", "parts": [{"text": "Hi"}]}, "gemini"),
+    ("openai-chat", {"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": "input_image", "image_url": "https://e.org/i.png"}]}, "openai-responses"),
+    ("openai-chat", {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://e.org/i.png"}}]}, "anthropic"),
+    ("anthropic", {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://e.org/i.png"}}]}, "openai-chat"),
+    ("anthropic", {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, "openai-"),
+    ("gemini", {"role": "user", "content": "Hi"}, "openai-chat"),
+    ("gemini", {"role": "user", "content": [{"type": "text", "text": "Hi"}]}, "openai-chat"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize(("protocol", "turn", "other"), CONTENTS)
+def test_content_of_another_protocol_is_not_lost(
+    served: Served, protocol: str, turn: dict[str, Any], other: str, target: str
+) -> None:
+    """A provider of the client's protocol gets it, and says itself what is wrong with it."""
+    scene = served.scene(target, whole_answer(target))
+    got = call(served, protocol, scene.model, False, **{CODECS[protocol].constraints.turns_key: [turn]})
+    assert (got.status == 400) == (protocol != target), got.data
+    assert len(scene.asked) == (protocol == target)
+    assert protocol == target or f"that of {other}" in got.data.decode(), got.data
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize("more", [{}, {"input": "Hi"}])
+def test_a_stored_prompt_is_only_at_openai(served: Served, target: str, more: dict[str, Any]) -> None:
+    scene = served.scene(target, whole_answer(target))
+    body = {"model": scene.model, "prompt": {"id": "pmpt_1"}, **more}
+    got = ask(served.port, "POST", "/v1/responses", json.dumps(body).encode())
+    assert (got.status, len(scene.asked)) == ((200, 1) if target == "openai-responses" else (400, 0)), got.data
 
 
 ONE = {"type": "function", "name": "weather"}

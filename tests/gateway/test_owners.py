@@ -62,14 +62,14 @@ class StoredIds:
     member: str
     job: str
 
-    def unknown(self) -> StoredIds:
+    def unknown_ids(self) -> StoredIds:
         """The same with ids that nobody ever had."""
         made = {"response": "resp_0", "item": "msg_0", "conversation": "conv_0", "member": "msg_00", "job": "resp_00"}
         return StoredIds(self.talk, **made)
 
 
-@pytest.fixture(scope="module")
-def stored(alice: ResponsesClient, provider: Provider) -> Iterator[StoredIds]:
+@pytest.fixture(scope="module", name="stored")
+def store_responses(alice: ResponsesClient, provider: Provider) -> Iterator[StoredIds]:
     hold = Hold()
     talk = provider.script(ScriptedAnswer("A secret of Alice."), Step(ScriptedAnswer("Later."), hold=hold))
     answer = alice.turn("m-anthropic", talk.mark)
@@ -138,7 +138,7 @@ def test_another_key_does_not_find_it(
 ) -> None:
     method, path, body = ABOUT[what]
     refused = request_masked(bob, method, path, body, stored)
-    assert refused == request_masked(bob, method, path, body, stored.unknown())
+    assert refused == request_masked(bob, method, path, body, stored.unknown_ids())
     assert refused[0] == 404
 
 
@@ -151,7 +151,7 @@ def test_another_key_cannot_continue_it(
     asked = len(stored.talk.asked)
     body = {"model": MODEL[target], "input": "{mark}", "stream": stream, **BUILDING[what]}
     refused = request_masked(bob, "POST", "/responses", body, stored)
-    assert refused == request_masked(bob, "POST", "/responses", body, stored.unknown())
+    assert refused == request_masked(bob, "POST", "/responses", body, stored.unknown_ids())
     assert refused[0] in (400, 404)
     assert len(stored.talk.asked) == asked
 
@@ -160,7 +160,7 @@ def test_another_key_cannot_continue_it(
 def test_another_key_cannot_compact_it(bob: ResponsesClient, stored: StoredIds, target: str) -> None:
     body = {"model": MODEL[target], "input": "{mark}", "previous_response_id": "{response}"}
     refused = request_masked(bob, "POST", "/responses/compact", body, stored)
-    assert refused == request_masked(bob, "POST", "/responses/compact", body, stored.unknown())
+    assert refused == request_masked(bob, "POST", "/responses/compact", body, stored.unknown_ids())
     assert refused[0] == 400
 
 

@@ -30,8 +30,8 @@ STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream
 SAME = pytest.mark.parametrize("protocol", PROVIDERS)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = "".join(
         f'[models."alias-{name}-*"]\nprovider = "{name}"\n' for name in ("chat", "responses", "anthropic", "gemini")
     )

@@ -70,8 +70,8 @@ parallel = false
 DONE = "It is 15 °C in Paris."
 
 
-@pytest.fixture(scope="module")
-def ruled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="ruled")
+def serve_with_rules(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("policy") / "toolwire.toml"
     file.write_text(configuration(provider.url) + RULES)
     with serve_config(file) as url:

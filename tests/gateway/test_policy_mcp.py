@@ -50,8 +50,8 @@ PARIS = ("weather_of", {"city": "Paris"})
 PLUS = ("plus", {"first": 2, "second": 3})
 
 
-@pytest.fixture(scope="module")
-def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="tooled")
+def serve_with_tools(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("ruled-mcp")
     with serve_config_text(folder, serve_with_mcp(folder, provider, mcp=ONLY, more=ALIASES + RULES)) as base:
         yield base

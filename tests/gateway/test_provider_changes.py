@@ -143,8 +143,8 @@ def test_in_the_middle_of_a_loop(
 # --- two accounts of one protocol -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def doubled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="doubled")
+def serve_two_providers(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway that has two accounts for every protocol."""
     lines = [configuration(provider.url)]
     for protocol in PROTOCOLS:

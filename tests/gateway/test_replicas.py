@@ -47,8 +47,8 @@ def gateways(three: Replicas) -> Replicas:
     return three
 
 
-@pytest.fixture(params=["ours", "HAProxy", "Envoy"])
-def balanced(gateways: Replicas, request: pytest.FixtureRequest) -> Iterator[Replicas]:
+@pytest.fixture(params=["ours", "HAProxy", "Envoy"], name="balanced")
+def balance_gateways(gateways: Replicas, request: pytest.FixtureRequest) -> Iterator[Replicas]:
     """The same behind our own balancer and behind two that people use."""
     if request.param == "ours":
         yield gateways

@@ -19,8 +19,8 @@ PROTOCOLS = sorted(CODECS)
 FIRST = "Where is the mouse? \u201cHere\u201d \U0001f401"
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("sessions")) as staged:
         yield staged
 

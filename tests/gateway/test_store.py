@@ -23,11 +23,11 @@ LAWS: dict[str, tuple[Law, dict[str, Any]]] = {}
 
 
 def law(**settings: Any) -> Callable[[Law], Law]:
-    def listed(law: Law) -> Law:
+    def add_law(law: Law) -> Law:
         LAWS[law.__name__] = law, settings
         return law
 
-    return listed
+    return add_law
 
 
 def entry(id: str, kind: str = "response", owner: str = "me", **more: Any) -> Entry:

@@ -25,8 +25,8 @@ COUNTED = {
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "A city, with its country"}}}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     more = '[providers.unkeyed]\nprotocols = ["anthropic"]\nbase_url = "http://127.0.0.1:1"\napi_key_env = "NO_SUCH_VARIABLE"\n'
     more += '[[policy]]\ntool = "get_rain"\nrename = "rain_of"\n'
     with stage(tmp_path_factory.mktemp("counts"), more=more) as staged:

@@ -36,8 +36,8 @@ streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whol
 pairs = pytest.mark.parametrize(("source", "target"), PAIRS)
 
 
-@pytest.fixture(scope="module")
-def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="tooled")
+def serve_with_tools(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The gateway: every model has the tools of both servers."""
     folder = tmp_path_factory.mktemp("rounds")
     with over_http() as url, serve_config_text(folder, serve_with_mcp(folder, provider, url=url)) as base:

@@ -52,8 +52,8 @@ def control() -> Iterator[Control]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="tooled")
+def serve_with_tools(provider: Provider, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway that tries twice and elsewhere, whose tools may be called in two rounds; one server is not there."""
     folder = tmp_path_factory.mktemp("troubles")
     lines = ['[mcp.gone]\ncommand = ["/nowhere/at/all"]\nmodels = ["*"]']

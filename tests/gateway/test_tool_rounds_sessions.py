@@ -28,8 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:Use
 ECHO = ("test__echo", {"text": "from afar"})
 
 
-@pytest.fixture(scope="module")
-def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="tooled")
+def serve_with_tools(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("kept")
     with serve_config_text(folder, serve_with_mcp(folder, provider)) as base:
         yield base

@@ -59,8 +59,8 @@ model = "gpt-4.1-s902x"
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("reported"), more=RULES) as staged:
         yield staged
 

@@ -157,14 +157,14 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("hosted"), 'log_format = "none"') as staged:
         yield staged
 
 
-@pytest.fixture(scope="module")
-def helped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="helped")
+def serve_with_help(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A gateway with a server that searches, in its way."""
     folder = tmp_path_factory.mktemp("helped")
     store = f'[store]\nurl = "sqlite:///{(folder / "store.db").as_posix().lstrip("/")}"\n'

@@ -19,7 +19,7 @@ from toolwire.translation.streaming import StreamTranslation
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 
 
-def _named(*events: dict[str, Any]) -> bytes:
+def _write_events(*events: dict[str, Any]) -> bytes:
     return b"".join(b"event: %b\ndata: %b\n\n" % (one["type"].encode(), json.dumps(one).encode()) for one in events)
 
 
@@ -53,7 +53,7 @@ def _responses(*events: dict[str, Any]) -> bytes:
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
     done = {"type": "response.completed", "response": response | {"status": "completed"}}
     created = {"type": "response.created", "response": response | {"status": "in_progress"}}
-    return _named(*({"sequence_number": n, **one} for n, one in enumerate((created, *events, done))))
+    return _write_events(*({"sequence_number": n, **one} for n, one in enumerate((created, *events, done))))
 
 
 def _call_item(number: int, arguments: str = "") -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _call_item(number: int, arguments: str = "") -> dict[str, Any]:
     return {"type": "function_call", **ids, "name": f"f{number}", "arguments": arguments, "status": "completed"}
 
 
-def _added(item: dict[str, Any], index: int = 0) -> dict[str, Any]:
+def _make_item_event(item: dict[str, Any], index: int = 0) -> dict[str, Any]:
     return {"type": "response.output_item.added", "output_index": index, "item": item}
 
 
@@ -74,13 +74,13 @@ def _arguments(text: str, number: int | None = None, index: int = 0) -> dict[str
     return {"type": "response.function_call_arguments.delta", **id, "output_index": index, "delta": text}
 
 
-def _said(at: int, text: str = "Hi") -> tuple[dict[str, Any], ...]:
+def _make_text_events(at: int, text: str = "Hi") -> tuple[dict[str, Any], ...]:
     """A message whose only part has this `content_index`."""
     part = {"type": "output_text", "text": text, "annotations": []}
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
     where = {"item_id": "msg_1", "output_index": 0, "content_index": at}
     return (
-        _added(item | {"content": []}),
+        _make_item_event(item | {"content": []}),
         {"type": "response.content_part.added", **where, "part": part | {"text": ""}},
         {"type": "response.output_text.delta", **where, "delta": text[:1]},
         {"type": "response.output_text.delta", **where, "delta": text[1:]},
@@ -91,13 +91,13 @@ def _said(at: int, text: str = "Hi") -> tuple[dict[str, Any], ...]:
 
 
 ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
-    "a second start": ("anthropic", _named(START, AGAIN, BLOCK, WORD, STOP, *END), [("", "Hi")]),
-    "a second start in a block": ("anthropic", _named(START, BLOCK, AGAIN, WORD, STOP, *END), [("", "Hi")]),
+    "a second start": ("anthropic", _write_events(START, AGAIN, BLOCK, WORD, STOP, *END), [("", "Hi")]),
+    "a second start in a block": ("anthropic", _write_events(START, BLOCK, AGAIN, WORD, STOP, *END), [("", "Hi")]),
     "items that share an index, interleaved": (
         "openai-responses",
         _responses(
-            _added(_call_item(1)),
-            _added(_call_item(2)),
+            _make_item_event(_call_item(1)),
+            _make_item_event(_call_item(2)),
             _arguments('{"a":', 1),
             _arguments("{}", 2),
             _arguments("1}", 1),
@@ -109,18 +109,18 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
     "items that share an index, in turn": (
         "openai-responses",
         _responses(
-            _added(_call_item(1)),
+            _make_item_event(_call_item(1)),
             _arguments('{"a":1}'),
             _done(_call_item(1, '{"a":1}')),
-            _added(_call_item(2)),
+            _make_item_event(_call_item(2)),
             _arguments('{"b":2}'),
             _done(_call_item(2, '{"b":2}')),
-            *(one | {"output_index": 1} for one in (_added(_call_item(3)), _done(_call_item(3, "{}")))),
+            *(one | {"output_index": 1} for one in (_make_item_event(_call_item(3)), _done(_call_item(3, "{}")))),
         ),
         [("f1", '{"a":1}'), ("f2", '{"b":2}'), ("f3", "{}")],
     ),
-    "parts that begin at 1": ("openai-responses", _responses(*_said(1)), [("", "Hi")]),
-    "parts that begin at 4": ("openai-responses", _responses(*_said(4)), [("", "Hi")]),
+    "parts that begin at 1": ("openai-responses", _responses(*_make_text_events(1)), [("", "Hi")]),
+    "parts that begin at 4": ("openai-responses", _responses(*_make_text_events(4)), [("", "Hi")]),
     "a name in pieces": (
         "openai-chat",
         _chat(_piece(id="c", name="get_"), _piece(name="wea"), _piece(name="ther"), _piece(arguments='{"a":1}')),
@@ -131,6 +131,30 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         _chat(_piece(id="c", name="get_", arguments=""), _piece(name="get_weather"), _piece(arguments="{}")),
         [("get_weather", "{}")],
     ),
+    "one call without its list": (
+        "openai-chat",
+        _chat({"tool_calls": _piece(id="c", name="f", arguments="{}")["tool_calls"][0]}),
+        [("f", "{}")],
+    ),
+    "numbers of calls as text": (
+        "openai-chat",
+        _chat(
+            {"tool_calls": [_piece(id="c", name="f", arguments="{}")["tool_calls"][0] | {"index": "0"}]},
+            {"tool_calls": [_piece(id="d", name="g", arguments='{"b":2}')["tool_calls"][0] | {"index": "1"}]},
+        ),
+        [("f", "{}"), ("g", '{"b":2}')],
+    ),
+    "arguments that are an object": (
+        "anthropic",
+        _write_events(
+            START,
+            BLOCK | {"content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}},
+            WORD | {"delta": {"type": "input_json_delta", "partial_json": {"a": 1}}},
+            STOP,
+            *END,
+        ),
+        [("f", '{"a":1}')],
+    ),
     "a name in pieces without arguments": (
         "openai-chat",
         _chat(_piece(id="c", name="get_"), _piece(name="time"), _piece(1, id="d", name="f", arguments="{}")),
@@ -140,11 +164,18 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
 """A protocol, a stream, and what it means: the name and the arguments of each call, or "" and a text."""
 
 AMBIGUOUS = {
-    "another start": ("anthropic", _named(START, {**AGAIN, "message": {**MESSAGE, "id": "msg_2"}}, BLOCK, *END)),
-    "starts without ids": ("anthropic", _named(*[{**START, "message": {**MESSAGE, "id": None}}] * 2, BLOCK, *END)),
+    "another start": ("anthropic", _write_events(START, {**AGAIN, "message": {**MESSAGE, "id": "msg_2"}}, BLOCK, *END)),
+    "starts without ids": (
+        "anthropic",
+        _write_events(*[{**START, "message": {**MESSAGE, "id": None}}] * 2, BLOCK, *END),
+    ),
+    "arguments without a start": (
+        "anthropic",
+        _write_events(START, WORD | {"delta": {"type": "input_json_delta", "partial_json": "{}"}}, STOP, *END),
+    ),
     "a delta for one of two items": (
         "openai-responses",
-        _responses(_added(_call_item(1)), _added(_call_item(2)), _arguments("{}")),
+        _responses(_make_item_event(_call_item(1)), _make_item_event(_call_item(2)), _arguments("{}")),
     ),
     "another name beside arguments": (
         "openai-chat",
@@ -235,7 +266,7 @@ def test_the_explanation_of_a_refusal_reaches_clients_of_openai(target: str, tex
         MESSAGE | {"usage": {"input_tokens": 3, "output_tokens": 1}} | ended | {"content": content}
     )
     word = {**WORD, "delta": {"type": "text_delta", "text": text}}
-    data = _named(START, *((BLOCK, word, STOP) if text else ()), {**END[0], "delta": ended}, END[1])
+    data = _write_events(START, *((BLOCK, word, STOP) if text else ()), {**END[0], "delta": ended}, END[1])
     stream = StreamTranslation(Exchange(*codecs, Options()))
     out = stream.feed(data) + stream.close()
     expected = [("", text)] * bool(text) + [("refusal", "cyber: This may help attackers.")]

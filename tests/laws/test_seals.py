@@ -131,7 +131,7 @@ def first_request(client: str) -> dict[str, Any]:
     return {**model, **TOOLS[client], **question}
 
 
-def echoed(client: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def write_next_request(client: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """The client's next request: what it was given, as its SDK echoes it, and the results."""
     request = json.loads(json.dumps(request))
     if client == "anthropic":
@@ -195,7 +195,7 @@ def test_a_seal_comes_back_to_its_maker_and_to_nobody_else(maker: str, client: s
     answer, made = MAKERS[maker]
     request = first_request(client)
     seen = translate(answer, "response", source=maker, target=client, request=request, model=MODELS[maker]).json()
-    again = echoed(client, request, seen)
+    again = write_next_request(client, request, seen)
     back = translate(again, "request", source=client, target=maker, model=MODELS[maker]).json()
     assert [seal for seal in seals_in(back) if seal in made] == made
     for other, model in MODELS.items():
@@ -212,7 +212,9 @@ def test_thinking_stands_where_its_maker_put_it(maker: str, client: str) -> None
     answer, _ = MAKERS[maker]
     request = first_request(client)
     seen = translate(answer, "response", source=maker, target=client, request=request, model=MODELS[maker]).json()
-    back = translate(echoed(client, request, seen), "request", source=client, target=maker, model=MODELS[maker]).json()
+    back = translate(
+        write_next_request(client, request, seen), "request", source=client, target=maker, model=MODELS[maker]
+    ).json()
     if maker == "anthropic":
         assert [block["type"] for block in back["messages"][1]["content"]] == [
             "thinking",
@@ -244,7 +246,7 @@ def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() ->
     answer = {**CLAUDE, "content": CLAUDE["content"][3:]}  # type: ignore[index]
     seen = translate(answer, "response", source="anthropic", target="openai-responses", request=request).json()
     assert [item["type"] for item in seen["output"]] == ["reasoning", "function_call", "function_call"]
-    again = echoed("openai-responses", request, seen)
+    again = write_next_request("openai-responses", request, seen)
     for target in ("openai-responses", "anthropic", "openai-chat"):
         sent = translate(again, "request", source="openai-responses", target=target, model=MODELS[target])
         assert "reasoning" not in {item.get("type") for item in sent.json().get("input", [])}

@@ -422,8 +422,8 @@ def claude(kept: Mapping[str, bytes], *messages: Any) -> list[Any]:
     return turn
 
 
-@pytest.fixture
-def said() -> Translation:
+@pytest.fixture(name="said")
+def translate_first_answer() -> Translation:
     return translate_answer("anthropic", ANSWERS["anthropic"])
 
 

@@ -89,7 +89,7 @@ def chat_tools(count: int, *names: str) -> list[Any]:
     return [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in listed]
 
 
-def sent(body: dict[str, Any], source: str, target: str, **options: Any) -> tuple[Exchange, Translation]:
+def translate_tools(body: dict[str, Any], source: str, target: str, **options: Any) -> tuple[Exchange, Translation]:
     given = Options(**{"model": "some-model", "tool_search": "gateway", **options})
     exchange = Exchange(find_codec(source), find_codec(target), given)
     return exchange, exchange.translate_request(json.dumps(body).encode())
@@ -131,7 +131,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_declared_tools(name: str, target: str) -> None:
     body, expected = BODIES[name]
-    _, translation = sent(body, "openai-chat", target)
+    _, translation = translate_tools(body, "openai-chat", target)
     if expected is None:
         assert names_of(translation)[-1] == "search_tools_2"
         assert names_of(translation)[1] == "search_tools"
@@ -149,7 +149,7 @@ def test_off_by_default_and_for_several_answers() -> None:
         (chat(tools=chat_tools(200), n=2), {}),
         (chat(tools=chat_tools(32)), {}),
     ):
-        exchange, translation = sent(body, "openai-chat", "openai-chat", **options)
+        exchange, translation = translate_tools(body, "openai-chat", "openai-chat", **options)
         assert translation.json()["tools"] == body["tools"]
         assert not exchange.has_tool_search
         assert not exchange.can_take_rounds
@@ -189,8 +189,8 @@ def test_tools_that_the_client_defers(target: str, searches: list[Any]) -> None:
         {"role": "user", "content": [result]},
     ]
     body = {"model": "m", "max_tokens": 100, "tools": tools}
-    start = sent({**body, "messages": messages[:1]}, "anthropic", target)[1]
-    whole = sent({**body, "messages": messages}, "anthropic", target)[1]
+    start = translate_tools({**body, "messages": messages[:1]}, "anthropic", target)[1]
+    whole = translate_tools({**body, "messages": messages}, "anthropic", target)[1]
     assert names_of(start) == ["first", "last", "search_tools"]
     assert names_of(whole) == [*names_of(start), "soon", "later"]
     assert ("tool-substituted" in whole.ledger.codes) == bool(searches)
@@ -233,7 +233,7 @@ def test_namespaces(target: str) -> None:
     item = {"type": "function_call", "call_id": "call_1", "namespace": "mail", "name": "list", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "call_1", "output": "ok"}
     body = {"model": "m", "input": [{"role": "user", "content": "Hi"}, item, output], "tools": tools}
-    _, translation = sent(body, "openai-responses", target)
+    _, translation = translate_tools(body, "openai-responses", target)
     names = [name.rpartition("__")[2] if name != "mail__list" else name for name in names_of(translation)]
     assert names == LOADED[target]
     assert {"type": "tool_search"} not in translation.json()["tools"]
@@ -256,7 +256,7 @@ def test_the_clients_own_search_is_declared() -> None:
         "tools": [responses_tool("mail")],
     }
     body = {"model": "m", "input": [{"role": "user", "content": "Hi"}, call, output], "tools": [*tools, codex]}
-    _, translation = sent(body, "openai-responses", "openai-chat")
+    _, translation = translate_tools(body, "openai-responses", "openai-chat")
     assert names_of(translation) == [*FIRST, "tool_search", "search_tools", "mail"]
 
 
@@ -281,7 +281,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS.keys())
 def test_a_search_declares_what_it_finds(arguments: str) -> None:
-    exchange, translation = sent(chat(tools=chat_tools(200)), "openai-chat", "openai-chat", model="gpt-5.5")
+    exchange, translation = translate_tools(chat(tools=chat_tools(200)), "openai-chat", "openai-chat", model="gpt-5.5")
     rounds = exchange.add_round(answer("search_tools", arguments, "call_1"))
     assert rounds is not None
     assert rounds.needs_next_round
@@ -300,7 +300,7 @@ def test_never_more_than_the_provider_takes() -> None:
     """What was never called goes first."""
     history = [message for number in range(40, 100) for message in call_and_result(f"tool_{number}", f"call_{number}")]
     tools = chat_tools(300)
-    exchange, translation = sent(
+    exchange, translation = translate_tools(
         chat(*history, tools=tools), "openai-chat", "openai-chat", model="gpt-5.5", direct_tools=60
     )
     assert len(translation.json()["tools"]) <= 128
@@ -323,7 +323,7 @@ def make_answer(text: str) -> bytes:
 def test_tools_in_the_prompt() -> None:
     """A model without tools searches by text, and finds the declaration in its prompt."""
     options = {"tool_prompt": "hermes", "tool_format": "hermes", "direct_tools": 2}
-    exchange, translation = sent(chat(tools=chat_tools(200)), "openai-chat", "openai-chat", **options)
+    exchange, translation = translate_tools(chat(tools=chat_tools(200)), "openai-chat", "openai-chat", **options)
     first = translation.json()["messages"][0]["content"]
     assert "tools" not in translation.json()
     assert "search_tools" in first

@@ -1726,7 +1726,8 @@ def test_what_an_answer_cannot_hold_is_told() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("input_tokens", "3"),
+        ("input_tokens", "three"),
+        ("input_tokens", "-3"),
         ("output_tokens", True),
         ("cache_read_input_tokens", 1.5),
         ("cache_creation_input_tokens", []),

@@ -36,5 +36,44 @@ def test_a_limit_that_opens_late_is_read_back_as_used_up(protocol: str, kind: st
 def test_a_providers_own_words_stay_in_its_protocol() -> None:
     body = {"error": {"message": "Slow down.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
     codec = CODECS["openai-chat"]
-    sent = codec.write_error(codec.read_error(body, 429, {"retry-after": "38808"}))
+    sent = codec.write_error(codec.read_error(body, 429, {"retry-after": "60"}))
     assert (sent.status, sent.body) == (429, body)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "seen"), [("openai-chat", "insufficient_quota"), ("openai-responses", "usage_limit_reached")]
+)
+def test_only_its_message_stays_where_agents_would_wait_for_hours(protocol: str, seen: str) -> None:
+    body = {"error": {"message": "Slow down.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
+    codec = CODECS[protocol]
+    sent = codec.write_error(codec.read_error(body, 429, {"retry-after": "38808"}))
+    assert isinstance(sent.body, dict)
+    error = sent.body["error"]
+    assert isinstance(error, dict)
+    assert (error["message"], error["type"], error["code"]) == ("Slow down.", seen, seen)
+    assert sent.status == (403 if protocol == "openai-chat" else 429)
+
+
+SAID = "Wed, 18 Nov 2026 21:00:00 GMT"
+
+
+@pytest.mark.parametrize("protocol", CODECS)
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "Thu, 19 Nov 2026 10:00:00 GMT", "date": SAID}, 46800.0),
+        ({"Retry-After": "Wed, 18 Nov 2026 21:00:20 GMT", "Date": SAID}, 20.0),
+        ({"retry-after": "Wed, 18 Nov 2026 20:00:00 GMT", "date": SAID}, 0.0),
+        ({"retry-after": "Thu, 19 Nov 2026 10:00:00 GMT"}, None),
+        ({"retry-after": "soon", "date": SAID}, None),
+        ({"retry-after": "Thu, 19 Foo 2026 10:00:00 GMT", "date": SAID}, None),
+    ],
+)
+def test_a_wait_until_a_date(protocol: str, headers: dict[str, str], wait: float | None) -> None:
+    assert CODECS[protocol].read_error({"error": {"message": "Slow down."}}, 429, headers).retry_after == wait
+
+
+@pytest.mark.parametrize("protocol", [name for name in CODECS if name != "unified"])
+def test_a_wait_in_the_message(protocol: str) -> None:
+    body = {"error": {"message": "Rate limit reached. Please try again in 10h45m2s."}}
+    assert CODECS[protocol].read_error(body, 429, {}).retry_after == 38702.0

@@ -367,7 +367,7 @@ def test_what_only_this_protocol_knows_is_a_stray(key: str) -> None:
     request = CODEC.read_request(body)
     assert [stray.key for stray in request.unknown_fields] == [key]
     assert CODEC.write_request(replace_fields(request, model="n"), own_ledger())[key] == STRAYS[key]
-    assert request.has_provider_history is (key == "previous_response_id")
+    assert request.has_provider_history is (key in ("previous_response_id", "prompt"))
 
 
 def test_the_wish_for_sealed_reasoning_is_no_loss_and_is_kept() -> None:

@@ -185,7 +185,7 @@ def test_only_one_answer_can_be_searched_for() -> None:
 LOCATION = {"city": "Paris", "country": "FR", "region": "IdF", "timezone": "Europe/Paris"}
 
 
-def sent(body: dict[str, Any], source: str, target: str, **options: Any) -> tuple[Any, dict[str, list[str]]]:
+def translate_tools(body: dict[str, Any], source: str, target: str, **options: Any) -> tuple[Any, dict[str, list[str]]]:
     made = translate(body, "request", source=source, target=target, **options)
     told: dict[str, list[str]] = {}
     for loss in made.losses:
@@ -205,17 +205,17 @@ def test_limits_domains_and_places_go_along_where_they_can() -> None:
         "allowed_domains": ["a.example"],
         "user_location": {"type": "approximate", **LOCATION},
     }
-    body, told = sent(messages(tools=[tool]), "anthropic", "openai-responses")
+    body, told = translate_tools(messages(tools=[tool]), "anthropic", "openai-responses")
     near = {"type": "approximate", **LOCATION}
     assert body["tools"] == [
         {"type": "web_search", "filters": {"allowed_domains": ["a.example"]}, "user_location": near}
     ]
     assert body["max_tool_calls"] == 3
     assert "no-counterpart" not in told
-    body, told = sent(messages(tools=[tool]), "anthropic", "gemini", model="gemini-3.8-flash")
+    body, told = translate_tools(messages(tools=[tool]), "anthropic", "gemini", model="gemini-3.8-flash")
     assert body["tools"] == [{"googleSearch": {}}]
     assert len(told["no-counterpart"]) == 3
-    body, told = sent(messages(tools=[tool]), "anthropic", "openai-chat", model="sonar-pro")
+    body, told = translate_tools(messages(tools=[tool]), "anthropic", "openai-chat", model="sonar-pro")
     near = {"type": "approximate", "approximate": LOCATION}
     assert body["web_search_options"] == {"user_location": near}
     assert len(told["no-counterpart"]) == 2
@@ -223,12 +223,12 @@ def test_limits_domains_and_places_go_along_where_they_can() -> None:
 
 def test_the_limit_on_all_tools_is_that_of_the_only_one() -> None:
     body = {"model": "m", "input": "Hi", "tools": [{"type": "web_search"}], "max_tool_calls": 2}
-    made, told = sent(body, "openai-responses", "anthropic", model="claude-opus-5-5")
+    made, told = translate_tools(body, "openai-responses", "anthropic", model="claude-opus-5-5")
     assert made["tools"] == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
     assert "unknown-field" not in told
-    assert sent(body, "openai-responses", "openai-responses") == (body, {})
+    assert translate_tools(body, "openai-responses", "openai-responses") == (body, {})
     body["tools"].append({"type": "image_generation"})  # type: ignore[attr-defined]
-    assert "unknown-field" in sent(body, "openai-responses", "anthropic")[1]
+    assert "unknown-field" in translate_tools(body, "openai-responses", "anthropic")[1]
 
 
 def test_a_fetch_before_a_search_does_not_hide_its_domains() -> None:
@@ -236,7 +236,7 @@ def test_a_fetch_before_a_search_does_not_hide_its_domains() -> None:
         {"type": "web_fetch_20260318", "name": "web_fetch"},
         {"type": "web_search_20260318", "name": "web_search", "allowed_domains": ["a.example"]},
     ]
-    body, told = sent(messages(tools=tools), "anthropic", "openai-responses")
+    body, told = translate_tools(messages(tools=tools), "anthropic", "openai-responses")
     assert body["tools"] == [{"type": "web_search", "filters": {"allowed_domains": ["a.example"]}}]
     assert "fetching pages is part of `web_search`" in told["tool-mapped"]
 
@@ -246,7 +246,7 @@ def test_one_limit_for_all_tools_is_none_for_one_of_them() -> None:
         {"type": "web_search_20260318", "name": "web_search", "max_uses": 3},
         {"type": "code_execution_20250825", "name": "code_execution"},
     ]
-    body, told = sent(messages(tools=tools), "anthropic", "openai-responses")
+    body, told = translate_tools(messages(tools=tools), "anthropic", "openai-responses")
     assert "max_tool_calls" not in body
     assert "`max_uses` of 'web_search' was left out" in told["no-counterpart"]
 
@@ -262,7 +262,7 @@ def test_one_limit_for_all_tools_is_none_for_one_of_them() -> None:
 def test_a_search_can_be_chosen(target: str, choice: dict[str, str]) -> None:
     tool = {"type": "web_search_20250305", "name": "web_search"}
     chosen = {"type": "tool", "name": "web_search"}
-    body, _ = sent(messages(tools=[tool], tool_choice=chosen), "anthropic", target)
+    body, _ = translate_tools(messages(tools=[tool], tool_choice=chosen), "anthropic", target)
     assert body["tool_choice"] == choice
 
 
@@ -272,7 +272,7 @@ def test_a_search_of_any_version_is_known() -> None:
         request = find_codec("openai-responses").read_request(body)
         assert [tool.tool for tool in request.tools if isinstance(tool, ProviderTool)] == ["web_search"]
         assert strip_origins(request.choice) == ToolChoice("one", (ToolName("web_search", "web_search"),))
-        assert sent(body, "openai-responses", "openai-responses")[0] == body
+        assert translate_tools(body, "openai-responses", "openai-responses")[0] == body
 
 
 # --- answers ---
@@ -385,7 +385,7 @@ def test_what_another_provider_found_is_not_sent_as_if_it_were_sealed() -> None:
     ]  # fmt: skip
     body = messages()
     body["messages"] += [{"role": "assistant", "content": content}, {"role": "user", "content": "And?"}]
-    made, told = sent(body, "anthropic", "anthropic")
+    made, told = translate_tools(body, "anthropic", "anthropic")
     assert made["messages"][1]["content"] == [
         {"type": "text", "text": f"[web_search found]\nA {URL}"},
         {"type": "text", "text": "Old."},
@@ -393,7 +393,7 @@ def test_what_another_provider_found_is_not_sent_as_if_it_were_sealed() -> None:
     assert set(told) == {"part-dropped", "hosted-as-text", "citation-dropped"}
     content[1]["content"][0]["encrypted_content"] = "Enc"  # type: ignore[index]
     content[2]["citations"][0]["encrypted_index"] = "Eo8B"  # type: ignore[index]
-    assert sent(body, "anthropic", "anthropic") == (body, {})
+    assert translate_tools(body, "anthropic", "anthropic") == (body, {})
 
 
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "gemini"])
@@ -414,7 +414,7 @@ def test_a_page_that_was_read_stays_known(target: str) -> None:
     ]
     body = messages()
     body["messages"] += [{"role": "assistant", "content": content}, {"role": "user", "content": "And?"}]
-    made, told = sent(body, "anthropic", target)
+    made, told = translate_tools(body, "anthropic", target)
     assert "The page." in json.dumps(made)
     assert "hosted-as-text" in told
 

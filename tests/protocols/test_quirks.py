@@ -258,6 +258,49 @@ def test_instructions_alone_go_to_the_top() -> None:
     assert codes(ledger) == [("system-moved", "/messages/0")]
 
 
+LATER: dict[str, Any] = {
+    "max_tokens": 9000,
+    "messages": [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}, "caller": {"type": "direct"}}]},
+    ],
+    "tools": [{"name": "f", "input_schema": {}, "strict": True}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "thinking": {"type": "adaptive", "display": "updates"},
+    "output_config": {"effort": "high"},
+}  # fmt: skip
+
+
+def test_small_members_that_came_later_are_left_out() -> None:
+    out, ledger = bent("anthropic", "no-later-members", LATER)
+    assert (out["tools"], out["tool_choice"]) == ([{"name": "f", "input_schema": {}}], {"type": "auto"})
+    assert (out["thinking"], "caller" in str(out["messages"])) == ({"type": "adaptive"}, False)
+    places = ["/thinking/display", "/tool_choice/disable_parallel_tool_use", "/tools/0/strict"]
+    assert codes(ledger) == [("no-counterpart", place) for place in (*places, "/messages/1/content/0/caller")]
+
+
+def test_an_effort_is_left_out_and_a_format_stays() -> None:
+    out, ledger = bent("anthropic", "no-effort", LATER)
+    assert ("output_config" in out, codes(ledger)) == (False, [("no-counterpart", "/output_config/effort")])
+    config = {"effort": "low", "format": {"type": "json_schema", "schema": {}}}
+    out, _ = bent("anthropic", "no-effort", LATER | {"output_config": config})
+    assert out["output_config"] == {"format": config["format"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "thinking"),
+    [
+        ({}, {"type": "enabled", "display": "updates", "budget_tokens": 8999}),
+        ({"output_config": {"effort": "low"}}, {"type": "enabled", "display": "updates", "budget_tokens": 4096}),
+        ({"max_tokens": 1024}, None),
+        ({"tool_choice": {"type": "any"}}, None),
+    ],
+)
+def test_adaptive_thinking_gets_a_budget(more: dict[str, Any], thinking: Any) -> None:
+    out, ledger = bent("anthropic", "no-adaptive-thinking", LATER | more)
+    assert (out.get("thinking"), codes(ledger)) == (thinking, [("thinking-mapped", "/thinking")])
+
+
 SAID = [
     ("openai-chat", "no-stream-options", "{'type': 'extra_forbidden', 'loc': ('body', 'stream_options')}"),
     ("openai-chat", "no-store-fields", "property 'store' is unsupported"),
@@ -275,6 +318,19 @@ SAID = [
     ("anthropic", "no-betas", "tools.3.custom.input_examples: Extra inputs are not permitted"),
     ("anthropic", "no-betas", "system.2.cache_control.ephemeral.scope: Extra inputs are not permitted"),
     ("anthropic", "thinking-back", "The `content[].thinking` in the thinking mode must be passed back to the API."),
+    ("openai-chat", "reasoning-back", "Missing `reasoning_content` field in the assistant message at message index 1."),
+    ("anthropic", "no-effort", "output_config: Extra inputs are not permitted"),
+    ("anthropic", "no-effort", "Unknown field: output_config"),
+    ("anthropic", "no-adaptive-thinking", "thinking.type: Input should be 'enabled' or 'disabled'"),
+    ("anthropic", "no-adaptive-thinking", "adaptive thinking is not supported on this model"),
+    (
+        "anthropic",
+        "no-adaptive-thinking",
+        "thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags",
+    ),
+    ("anthropic", "no-later-members", "tools.0.custom.strict: Extra inputs are not permitted"),
+    ("anthropic", "no-later-members", "messages.2.content.0.tool_use.caller: Extra inputs are not permitted"),
+    ("anthropic", "no-later-members", "thinking.adaptive.display: Extra inputs are not permitted"),
     ("anthropic", "plain-user-id", "Invalid 'user_id': string does not match pattern."),
 ]
 """What servers have said; the places where it was reported are in the modules of the quirks."""
@@ -338,6 +394,9 @@ def test_the_quirks_there_are() -> None:
         "no-system-turns",
         "no-tool-search",
         "no-betas",
+        "no-effort",
+        "no-adaptive-thinking",
+        "no-later-members",
         "thinking-back",
         "plain-user-id",
     }

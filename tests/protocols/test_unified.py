@@ -79,7 +79,7 @@ from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, NAME, STOP_REAS
 from toolwire.protocols.unified.response import has_error
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "src/toolwire/protocols/unified/unified.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs/reference/unified.schema.json").read_text())
 DOCS = (ROOT / "docs/reference/unified.md").read_text()
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from forked_commands import start_program
 from gateway.postgres import PASSWORD, schema_of, server
 from gateway.raw_exchange import Served, answer, ask, stage
-from laws.test_seals import CLIENTS, MAKERS, MODELS, echoed, first_request, seals_in
+from laws.test_seals import CLIENTS, MAKERS, MODELS, first_request, seals_in, write_next_request
 from toolwire import translate
 from toolwire.core.envelopes import (
     EMPTY_ENVELOPE,
@@ -101,7 +101,9 @@ def _next_request(client: str, maker: str, keys: EnvelopeKeys | None) -> tuple[A
     said, made = MAKERS[maker]
     request = first_request(client)
     options: dict[str, Any] = {"request": request, "model": MODELS[maker], "envelope_keys": keys}
-    return echoed(client, request, translate(said, "response", source=maker, target=client, **options).json()), made
+    return write_next_request(
+        client, request, translate(said, "response", source=maker, target=client, **options).json()
+    ), made
 
 
 CARRYING = [client for client in CLIENTS if client != "unified"]
@@ -164,8 +166,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("envelopes")
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(folder: Path) -> Iterator[Served]:
     store = f'[store]\nurl = "sqlite://{folder / "store.db"}"\n'
     with stage(folder, f"retries = 0\ncooldown_after = 9999\n{KEY_TABLES}", store) as staged:
         yield staged
@@ -184,7 +186,7 @@ def test_an_envelope_serves_the_client_that_got_it_and_no_other(served: Served, 
     made = MAKERS["gemini"][1]
     request = first_request("anthropic")
     _, _, said = _post_to_gemini(served, "desk", request)
-    again = echoed("anthropic", request, said)
+    again = write_next_request("anthropic", request, said)
     sent, losses, _ = _post_to_gemini(served, "desk", again)
     assert set(made) <= set(seals_in(sent))
     assert "envelope-refused" not in losses
@@ -292,7 +294,7 @@ def _gateway(folder: Path, store: str, server: str = "") -> Iterator[Served]:
 def _request_with_envelope(served: Served) -> dict[str, Any]:
     """The next request of a client that got an envelope from this gateway."""
     request = first_request("anthropic")
-    return echoed("anthropic", request, _post_to_gemini(served, "desk", request)[2])
+    return write_next_request("anthropic", request, _post_to_gemini(served, "desk", request)[2])
 
 
 def _opens_envelopes(served: Served, again: dict[str, Any]) -> bool:

@@ -88,8 +88,8 @@ teams = ["inf*"]
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(
         tmp_path_factory.mktemp("rights"), f"retries = 0\ncooldown_after = 9999\n{TABLES}", f"{MODELS}{MCP}"
     ) as staged:

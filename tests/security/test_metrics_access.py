@@ -42,8 +42,10 @@ STATUSES = {
 }
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Served]]:
+@pytest.fixture(scope="module", params=SETTINGS, name="served")
+def serve_gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Served]]:
     settings = f"retries = 0\ncooldown_after = 9999\n{SETTINGS[request.param]}"
     with stage(tmp_path_factory.mktemp("metrics"), settings) as staged:
         yield request.param, staged

@@ -234,8 +234,8 @@ def own_all(gate: Guarded) -> None:
     create(gate, "ann", "/v1beta/cachedContents", {"name": "cachedContents/ccc"}, **GOOGLE)
 
 
-@pytest.fixture(scope="module")
-def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+@pytest.fixture(scope="module", name="owned")
+def serve_owners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("owned")
     with serve_guarded(folder, KEY_SETTINGS, store(folder)) as made:
         own_all(made)

@@ -250,8 +250,8 @@ def test_a_secret_across_the_end_of_what_is_logged_is_hidden(name: str, before: 
     assert "hu5h" not in safe_name(" " * max(0, 110 - before) + f"{name}=" + "hu5h" * 40)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("redaction")
     settings = 'retries = 0\ncooldown_after = 9999\nlog_bodies = true\nlog_level = "debug"'
     with stage(folder, settings) as staged:

@@ -42,8 +42,8 @@ AUDIENCE = {
 CLAIMS = ("admin/1.0", "admin", "keyed", "*", "adm", "anthropic/1", "guest, admin", "openai-chat", "python-httpx/0.28")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     # One program is enough to see a server's tools on the wire; the table of all is below.
     more = f'[mcp.keyed]\n{COMMAND}\ntools = ["echo"]\n{SELECTED["keyed"]}\n'
     more += f'[mcp.limited]\n{COMMAND}\ntools = ["echo"]\n{SELECTED["limited"]}\n'

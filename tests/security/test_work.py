@@ -302,8 +302,8 @@ def test_values_are_counted_outside_of_strings(value: Any, limit: int, indent: i
     assert has_too_many_values(body, limit) is (counted > limit and len(body) >= 2 * limit)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("work"), "") as staged:
         yield staged
 

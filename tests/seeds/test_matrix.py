@@ -27,8 +27,8 @@ CLIENTS = ("anthropic", "openai-responses", "gemini", "unified")
 """Those whose results hold images."""
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", name="served")
+def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("matrix"), more=MATRIX) as staged:
         yield staged
 

@@ -22,28 +22,28 @@ RUN: Call = ("python", {"code": "print(6 * 7)"})
 OTHER: Call = ("fly", {"x": 1})
 
 
-def named(call: Call, key: str = "arguments") -> str:
+def write_call(call: Call, key: str = "arguments") -> str:
     return json.dumps({"name": call[0], key: call[1]})
 
 
 FOUND: list[tuple[str, str, list[Call], str]] = [
     # format, text, calls, what is left for the user
-    ("hermes", f"Wait.\n<tool_call>\n{named(LOOK)}\n</tool_call>", [LOOK], "Wait."),
-    ("hermes", f"<tool_call>{named(LOOK)}</tool_call> and <tool_call>{named(MOVE)}</tool_call>", [LOOK, MOVE], "and"),
-    ("hermes", f"<tool_call>{named(LOOK)}", [LOOK], ""),
-    ("hermes", f"<tool_call>{named(LOOK)[:-1]}", [LOOK], ""),
-    ("hermes", f"<tool_call>{named(LOOK)}\n<tool_call>{named(MOVE)}</tool_call>", [LOOK, MOVE], ""),
-    ("hermes", f"<tool_call>[{named(LOOK)}, {named(MOVE)}]</tool_call>", [LOOK, MOVE], ""),
-    ("hermes", f"<tools>{named(STOP)}</tools>", [STOP], ""),
+    ("hermes", f"Wait.\n<tool_call>\n{write_call(LOOK)}\n</tool_call>", [LOOK], "Wait."),
+    ("hermes", f"<tool_call>{write_call(LOOK)}</tool_call> and <tool_call>{write_call(MOVE)}</tool_call>", [LOOK, MOVE], "and"),
+    ("hermes", f"<tool_call>{write_call(LOOK)}", [LOOK], ""),
+    ("hermes", f"<tool_call>{write_call(LOOK)[:-1]}", [LOOK], ""),
+    ("hermes", f"<tool_call>{write_call(LOOK)}\n<tool_call>{write_call(MOVE)}</tool_call>", [LOOK, MOVE], ""),
+    ("hermes", f"<tool_call>[{write_call(LOOK)}, {write_call(MOVE)}]</tool_call>", [LOOK, MOVE], ""),
+    ("hermes", f"<tools>{write_call(STOP)}</tools>", [STOP], ""),
     ("hermes", '<tool_call>{"name": "look_up", "arguments": {"word": "</tool_call>"}}</tool_call>', [("look_up", {"word": "</tool_call>"})], ""),
     ("hermes", "<tool_call>{'name': 'look_up', 'arguments': {'word': 'gate',}}</tool_call>", [LOOK], ""),
-    ("hermes", f"<tool_call>\n<tool_call>{named(LOOK)}</tool_call></tool_call>\n</tool_call> Ok.", [LOOK], "Ok."),
-    ("hermes", f"<JSON>\n  {named(LOOK)}\n</JSON>", [LOOK], ""),
+    ("hermes", f"<tool_call>\n<tool_call>{write_call(LOOK)}</tool_call></tool_call>\n</tool_call> Ok.", [LOOK], "Ok."),
+    ("hermes", f"<JSON>\n  {write_call(LOOK)}\n</JSON>", [LOOK], ""),
     ("hermes", '<tool_call>{"name": "stop"}</tool_call>', [STOP], ""),
-    ("hermes", f"<tool_call>\n```json\n{named(LOOK)}\n```\n</tool_call>", [LOOK], ""),
+    ("hermes", f"<tool_call>\n```json\n{write_call(LOOK)}\n```\n</tool_call>", [LOOK], ""),
     ("hermes", '<tool_call>{"look_up": {"word": "gate"}}</tool_call>', [LOOK], ""),
-    ("hermes", f"<tool_call>{named(LOOK)}\n<tool_call>\n", [LOOK], ""),
-    ("hermes", f"<tool_use>{named(LOOK)}</tool_use>", [LOOK], ""),
+    ("hermes", f"<tool_call>{write_call(LOOK)}\n<tool_call>\n", [LOOK], ""),
+    ("hermes", f"<tool_use>{write_call(LOOK)}</tool_use>", [LOOK], ""),
     ("glm", '<tool_call>look_up\n{"word": "gate"}\n</tool_call> Ok.', [LOOK], "Ok."),
     ("pythonic", "<tool_call>look_up(word='gate')</tool_call> Ok.", [LOOK], "Ok."),
     ("named_tool_call", 'Hm.\n<tool_call name="look_up">{"word": "gate"}</tool_call>', [LOOK], "Hm."),
@@ -51,34 +51,35 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("named_tool_call", '<tool_call name="look_up"><parameter name="word">gate</parameter></tool_call>', [LOOK], ""),
     ("named_tool_call", '<tool_call name="look_up">\n<word>gate</word>\n</tool_call>', [LOOK], ""),
     ("named_tool_call", '<tool_call name="stop"/>', [STOP], ""),
+    ("named_tool_call", '<tool_call id="1" type="function" name="stop"/>', [STOP], ""),
     ("named_tool_call", '<tool_calls>\n<tool_call name="stop">{}</tool_call>\n<tool_call name="look_up">{"word": "gate"}</tool_call>\n</tool_calls>', [STOP, LOOK], ""),
     ("named_tool_call", '<tool_call name="look_up">{"word": "</tool_call>"}</tool_call>', [("look_up", {"word": "</tool_call>"})], ""),
-    ("longcat", f"<longcat_tool_call>{named(LOOK)}</longcat_tool_call> Ok.", [LOOK], "Ok."),
-    ("granite3", f"<|tool_call|> [{named(LOOK)}]", [LOOK], ""),
-    ("granite3", f"<|tool_call|>[{named(LOOK)}]<|/tool_call|> Ok.", [LOOK], "Ok."),
-    ("granite_20b", f"<function_call> {named(LOOK)}<function_call> {named(STOP)}", [LOOK, STOP], ""),
-    ("functools", f"Now I look.\nfunctools[{named(LOOK)}]\nDone", [LOOK], "Now I look. Done"),
+    ("longcat", f"<longcat_tool_call>{write_call(LOOK)}</longcat_tool_call> Ok.", [LOOK], "Ok."),
+    ("granite3", f"<|tool_call|> [{write_call(LOOK)}]", [LOOK], ""),
+    ("granite3", f"<|tool_call|>[{write_call(LOOK)}]<|/tool_call|> Ok.", [LOOK], "Ok."),
+    ("granite_20b", f"<function_call> {write_call(LOOK)}<function_call> {write_call(STOP)}", [LOOK, STOP], ""),
+    ("functools", f"Now I look.\nfunctools[{write_call(LOOK)}]\nDone", [LOOK], "Now I look. Done"),
     ("cohere", '<|START_ACTION|>[{"tool_call_id": "4", "tool_name": "stop", "parameters": {}}]<|END_ACTION|>', [STOP], ""),
     ("cohere_action", 'I will look.\nAction: ```json\n[{"tool_name": "stop", "parameters": {}}]\n```', [STOP], "I will look."),
-    ("internlm2", f"Hm.<|action_start|> <|plugin|>\n{named(MOVE, 'parameters')}<|action_end|>", [MOVE], "Hm."),
-    ("jamba", f"<tool_calls>\n{named(LOOK)}\n{named(STOP)}\n</tool_calls>", [LOOK, STOP], ""),
-    ("jamba", f'<tool_calls>\n{named(LOOK)}\n{{"name": "stop", "argum\n</tool_calls>', [LOOK], '{"name": "stop", "argum'),
-    ("jamba", f"<tool_calls>[{named(LOOK)}, {named(OTHER)}]</tool_calls>", [LOOK], named(OTHER)),
-    ("nemotron_toolcall", f"<TOOLCALL>[{named(LOOK)}]</TOOLCALL>", [LOOK], ""),
-    ("lmstudio_bracket", f"[TOOL_REQUEST]\n{named(STOP)}\n[END_TOOL_REQUEST]", [STOP], ""),
+    ("internlm2", f"Hm.<|action_start|> <|plugin|>\n{write_call(MOVE, 'parameters')}<|action_end|>", [MOVE], "Hm."),
+    ("jamba", f"<tool_calls>\n{write_call(LOOK)}\n{write_call(STOP)}\n</tool_calls>", [LOOK, STOP], ""),
+    ("jamba", f'<tool_calls>\n{write_call(LOOK)}\n{{"name": "stop", "argum\n</tool_calls>', [LOOK], '{"name": "stop", "argum'),
+    ("jamba", f"<tool_calls>[{write_call(LOOK)}, {write_call(OTHER)}]</tool_calls>", [LOOK], write_call(OTHER)),
+    ("nemotron_toolcall", f"<TOOLCALL>[{write_call(LOOK)}]</TOOLCALL>", [LOOK], ""),
+    ("lmstudio_bracket", f"[TOOL_REQUEST]\n{write_call(STOP)}\n[END_TOOL_REQUEST]", [STOP], ""),
     ("lmstudio_bracket", 'Hm.\n[look_up]\n{"word": "gate"}\n[END_TOOL_REQUEST] Ok.', [LOOK], "Hm. Ok."),
     ("apertus", '<|tools_prefix|>[{"stop": {}}, {"look_up": {"word": "gate"}}]<|tools_suffix|>', [STOP, LOOK], ""),
-    ("gigachat3", f"Hm.<|function_call|>{named(LOOK)}", [LOOK], "Hm."),
-    ("gigachat3", f"function call<|role_sep|>\n{named(LOOK)}", [LOOK], ""),
-    ("gigachat3", f"function call{named(LOOK)}", [LOOK], ""),
-    ("mistral_json", f"[TOOL_CALLS] [{named(LOOK)}, {named(STOP)}]", [LOOK, STOP], ""),
-    ("mistral_json", f"[TOOL_CALLS][TOOL_CALLS] [{named(LOOK)}] Ok.", [LOOK], "Ok."),
+    ("gigachat3", f"Hm.<|function_call|>{write_call(LOOK)}", [LOOK], "Hm."),
+    ("gigachat3", f"function call<|role_sep|>\n{write_call(LOOK)}", [LOOK], ""),
+    ("gigachat3", f"function call{write_call(LOOK)}", [LOOK], ""),
+    ("mistral_json", f"[TOOL_CALLS] [{write_call(LOOK)}, {write_call(STOP)}]", [LOOK, STOP], ""),
+    ("mistral_json", f"[TOOL_CALLS][TOOL_CALLS] [{write_call(LOOK)}] Ok.", [LOOK], "Ok."),
     ("mistral_args", 'Hm[TOOL_CALLS]stop[ARGS]{}[TOOL_CALLS]look_up{"word": "gate"}', [STOP, LOOK], "Hm"),
     ("mistral_args", "[TOOL_CALLS]stop", [STOP], ""),
     ("mistral_args", 'look_up[TOOL_CALLS]{"word": "gate"}', [LOOK], ""),
     ("mistral_args", 'look_up{"word": "gate"}', [LOOK], ""),
     ("mistral_args", 'look_up{"word": "gate"}stop{}</s>', [LOOK, STOP], ""),
-    ("llama3_python_tag", f"<|python_tag|>{named(LOOK, 'parameters')}; {named(STOP)}<|eom_id|>", [LOOK, STOP], ""),
+    ("llama3_python_tag", f"<|python_tag|>{write_call(LOOK, 'parameters')}; {write_call(STOP)}<|eom_id|>", [LOOK, STOP], ""),
     ("llama3_python_tag", 'Hm.<|python_tag|>look_up.call(word="gate")', [LOOK], "Hm."),
     ("llama3_python_tag", "<|python_tag|>print(6 * 7)", [RUN], ""),
     ("llama3_python_tag", 'look_up.call(word="gate")', [LOOK], ""),
@@ -88,7 +89,7 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("pythonic", "[look_up(word='it's'), stop()]", [("look_up", {"word": "it's"}), STOP], ""),
     ("lfm2", "<|tool_call_start|>[move(x=01, fast=true)]<|tool_call_end|>", [MOVE], ""),
     ("lfm2", "<|tool_call_start|>stop()<|tool_call_end|>", [STOP], ""),
-    ("lfm2", f"<|tool_call_start|>[{named(LOOK)}]<|tool_call_end|>", [LOOK], ""),
+    ("lfm2", f"<|tool_call_start|>[{write_call(LOOK)}]<|tool_call_end|>", [LOOK], ""),
     ("lfm2", "<|tool_call_start|>[ ]<|tool_call_end|>", [], ""),
     ("lfm2", "<|tool_call_start|>[look_up(word='gate'), stop()", [LOOK, STOP], ""),
     ("lfm2", "<|tool_call_start|>[stop()]<|tool_call_end|>[stop()]<|tool_call_end|> Ok.", [STOP], "Ok."),
@@ -106,14 +107,14 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("qwen1", '✿FUNCTION✿: look_up\n✿ARGS✿: {"word": "gate"}\n✿RESULT✿', [LOOK], ""),
     ("react", 'Thought: hm\nAction: look_up\nAction Input: {"word": "gate"}\nObservation:', [LOOK], ""),
     ("react", "Action: look_up\nAction Input: gate", [LOOK], ""),
-    ("json", named(LOOK), [LOOK], ""),
-    ("json", f"{named(LOOK)}\n{named(STOP)}", [LOOK, STOP], ""),
-    ("json", f'{{"tool_calls": [{named(MOVE)}]}}', [MOVE], ""),
+    ("json", write_call(LOOK), [LOOK], ""),
+    ("json", f"{write_call(LOOK)}\n{write_call(STOP)}", [LOOK, STOP], ""),
+    ("json", f'{{"tool_calls": [{write_call(MOVE)}]}}', [MOVE], ""),
     ("json", '{"function": {"name": "look_up", "arguments": "{\\"word\\": \\"gate\\"}"}}', [LOOK], ""),
-    ("json", f'{{"function_call": {named(MOVE)}}}', [MOVE], ""),
+    ("json", f'{{"function_call": {write_call(MOVE)}}}', [MOVE], ""),
     ("json", '{"action": "look_up", "action_input": {"word": "gate"}}', [LOOK], ""),
-    ("json", f"```json\n{named(LOOK)}\n```", [LOOK], ""),
-    ("hermes", f"```xml\n<tool_call>{named(LOOK)}</tool_call>\n```", [LOOK], ""),
+    ("json", f"```json\n{write_call(LOOK)}\n```", [LOOK], ""),
+    ("hermes", f"```xml\n<tool_call>{write_call(LOOK)}</tool_call>\n```", [LOOK], ""),
     ("qwen3_coder", "<tool_call>\n<function=look_up>\n<parameter=word>\na </function>\n</tool_call> b\n</parameter>\n</function>\n</tool_call>", [("look_up", {"word": "a </function>\n</tool_call> b"})], ""),
     ("harmony", 'analysisHm.assistantcommentary to=functions.look_up json{"word": "gate"}commentary', [LOOK], ""),
     ("harmony", '<|channel|>commentary to=functions.look_up<|message|>{"word": "gate"}<|call|>commentary', [LOOK], ""),
@@ -182,14 +183,14 @@ def test_the_format_of_a_model_is_tried_first(model: str, format: str) -> None:
 
 
 def test_what_was_mended_is_said() -> None:
-    text = f"<tool_call>{named(LOOK)[:-1]}"
+    text = f"<tool_call>{write_call(LOOK)[:-1]}"
     (call,) = read_pieces(text, TOOLS, [text])
     assert isinstance(call, TextCall)
     assert call.repairs == ("the closing `</tool_call>` was missing", "closing brackets were missing at the end")
 
 
 def test_ids_of_the_text_are_kept() -> None:
-    text = f'[TOOL_CALLS]stop[CALL_ID]abcdefghi[ARGS]{{}}[TOOL_CALLS] [{named(LOOK)[:-1]}, "id": "123456789"}}]'
+    text = f'[TOOL_CALLS]stop[CALL_ID]abcdefghi[ARGS]{{}}[TOOL_CALLS] [{write_call(LOOK)[:-1]}, "id": "123456789"}}]'
     assert [id for _, _, id in sum_up(read_pieces(text, TOOLS, [text])).calls] == ["abcdefghi", "123456789"]
 
 

@@ -49,7 +49,7 @@ def chat(*messages: Object, **more: object) -> Object:
     return {key: value for key, value in (body | more).items() if value is not None}
 
 
-def sent(body: Object, client: str = "openai-chat", provider: str = "openai-chat", **options: Any) -> Object:
+def write_prompted(body: Object, client: str = "openai-chat", provider: str = "openai-chat", **options: Any) -> Object:
     exchange = Exchange(find_codec(client), find_codec(provider), Options(**{"tool_prompt": "hermes"} | options))
     found = exchange.translate_request(body).json()
     assert isinstance(found, dict)
@@ -57,7 +57,7 @@ def sent(body: Object, client: str = "openai-chat", provider: str = "openai-chat
 
 
 def messages(body: Object, **options: Any) -> list[Object]:
-    found = sent(body, **options)["messages"]
+    found = write_prompted(body, **options)["messages"]
     assert isinstance(found, list)
     return found
 
@@ -90,7 +90,7 @@ def response(text: str) -> str:
 
 def test_the_generic_format() -> None:
     body = chat(user("Weather?"), assistant_turn(call("c1", city="Paris")), result("c1", "15 °C"), stop="END")
-    assert sent(body) == {
+    assert write_prompted(body) == {
         "model": "some-model",
         "messages": [
             {"role": "system", "content": DECLARED},
@@ -111,7 +111,7 @@ def test_the_tools_are_at_the_end_of_the_system_prompt(role: str) -> None:
 @pytest.mark.parametrize("provider", PROTOCOLS)
 def test_no_protocol_gets_tools(provider: str) -> None:
     body = chat(user("Hi"), assistant_turn(call("c1", city="Paris")), result("c1", "15 °C"), tool_choice="required")
-    found = json.dumps(sent(body, provider=provider), ensure_ascii=False)
+    found = json.dumps(write_prompted(body, provider=provider), ensure_ascii=False)
     assert json.dumps(DECLARED, ensure_ascii=False)[1:-1] in found
     assert json.dumps(PARIS)[1:-1] in found
     assert json.dumps(response("15 °C"), ensure_ascii=False)[1:-1] in found
@@ -139,12 +139,12 @@ def test_choices_are_sentences(choice: object, sentences: list[str], parallel: b
 
 def test_without_a_choice_nothing_is_declared_and_the_history_stays_readable() -> None:
     history = (user("Hi"), assistant_turn(call("c1", city="Paris")), result("c1", "15 °C"))
-    found = sent(chat(*history, tool_choice="none"))
+    found = write_prompted(chat(*history, tool_choice="none"))
     assert found == {
         "model": "some-model",
         "messages": [user("Hi"), {"role": "assistant", "content": PARIS}, user(response("15 °C"))],
     }
-    assert sent(chat(*history, tools=None)) == found
+    assert write_prompted(chat(*history, tools=None)) == found
 
 
 def test_only_the_allowed_tools_are_declared() -> None:
@@ -197,7 +197,7 @@ def test_a_custom_tool_becomes_a_function_and_its_calls_too() -> None:
 
 def test_unknown_formats_are_named() -> None:
     with pytest.raises(ValueError, match="`nothing` is not a format for prompts; known are auto, hermes"):
-        sent(chat(user("Hi")), tool_prompt="nothing")
+        write_prompted(chat(user("Hi")), tool_prompt="nothing")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,9 @@ def test_failed_results_are_marked() -> None:
         "tools": [{"name": "get_weather", "input_schema": CITY}],
     }
     for provider in ("anthropic", "openai-chat"):
-        assert sent(body, "anthropic", provider)["messages"][-1]["content"] == response("[tool error] no city")
+        assert write_prompted(body, "anthropic", provider)["messages"][-1]["content"] == response(
+            "[tool error] no city"
+        )
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai-chat"])
@@ -281,7 +283,7 @@ def test_images_are_beside_the_results(provider: str) -> None:
         "messages": history,
         "tools": [{"name": "look", "input_schema": {"type": "object"}}],
     }
-    [text, media] = sent(body, "anthropic", provider)["messages"][-1]["content"]
+    [text, media] = write_prompted(body, "anthropic", provider)["messages"][-1]["content"]
     assert text == {"type": "text", "text": response("Seen:\n[image 1, see below]")}
     assert PIXEL in json.dumps(media)
 
@@ -343,7 +345,7 @@ def test_a_required_call_is_constrained_where_the_server_can() -> None:
     assert schema_of(chat(user("Hi"))) is None
     asked = {"type": "json_object"}
     assert schema_of(chat(user("In JSON"), tool_choice="required", response_format=asked)) == asked
-    assert "response_format" not in sent(chat(user("Hi"), tool_choice="required"))
+    assert "response_format" not in write_prompted(chat(user("Hi"), tool_choice="required"))
 
 
 def format_of(prompt: str, body: Object, *quirks: str) -> Object:

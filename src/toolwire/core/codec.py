@@ -577,6 +577,8 @@ class RequestPeek(msgspec.Struct, frozen=True, gc=False):
     stream: bool | None = None
     continues: str = ""
     """The id of the answer or conversation that it continues (Responses)."""
+    conversation: str = ""
+    """That of the conversation."""
     is_unusual: bool = False
     """Has it a shape that clients send and servers of the protocol refuse? `Codec.rewrite_unusual` changes that."""
 

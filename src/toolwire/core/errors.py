@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Response
 from toolwire.core.json_values import Json, Malformed, Object, encode_text
-from toolwire.core.rate_limits import read_duration
+from toolwire.core.rate_limits import read_duration, read_http_date
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
 """In the middle of a stream there is no status. Some clients retry because of the words "connection error"."""
@@ -76,13 +76,15 @@ def failure_kind_for_status(status: int) -> str:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds in `retry-after-ms` or `retry-after`. A date is ignored, because that would need a clock."""
+    """The seconds in `retry-after-ms` or `retry-after`. A date is compared with that of the answer, in `date`: there is
+    no other clock here."""
     lower = {name.lower(): value.strip() for name, value in headers.items()}
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = lower.get(name, "")
         if value.isascii() and value.replace(".", "", 1).isdecimal():
             return float(value) / unit
-    return None
+    until, said = (read_http_date(lower.get(name, "")) for name in ("retry-after", "date"))
+    return None if until is None or said is None else max(0.0, until - said)
 
 
 _RETRY_PHRASE = re.compile(r"(?:try again|retry) in ([\d.]+ ?[a-z]+(?:[\d.]+[a-z]+)*)", re.IGNORECASE)
@@ -116,6 +118,9 @@ LASTING_KINDS = frozenset(
 def is_lasting(failure: Failure) -> bool:
     """Would the same request fail again, for longer than a client should wait?"""
     return failure.kind in LASTING_KINDS if failure.retry_after is None else failure.retry_after > MAX_WAIT
+
+
+RETRY_HEADERS = frozenset({"retry-after", "retry-after-ms"})
 
 
 def is_used_up(failure: Failure) -> bool:

@@ -373,11 +373,14 @@ def find_count(node: Json, *keys: str) -> int | None:
 
 
 _INT_OR_NULL = frozenset({int, type(None)})
+_is_count = re.compile(r"[0-9]{1,18}").fullmatch
 
 
 def get_count(node: Object, key: str, path: Path) -> int | None:
-    """A count of tokens. A negative one says nothing (some servers send -1), and nobody may give tokens back."""
-    value = get_int(node, key, path)
+    """A count of tokens, also as text. A negative one says nothing (some servers send -1), and nobody may give tokens
+    back."""
+    text = node.get(key)
+    value = int(text) if isinstance(text, str) and _is_count(text) else get_int(node, key, path)
     return None if value is not None and value < 0 else value
 
 

@@ -169,6 +169,9 @@ def _is_added(path: Path) -> bool:
     return False
 
 
+CONTENT_CODES = frozenset({"opaque-dropped", "unknown-field"})
+"""The codes of what is lost of a turn that was written for another protocol."""
+
 LossNote: TypeAlias = tuple[str, Path, str]
 """A loss before it is turned into text: code, place and what happened."""
 
@@ -183,6 +186,8 @@ class Ledger(msgspec.Struct, eq=False):
     notes: dict[LossNote, str] = {}
     """Each note with its reason, "" for the usual reason of its code."""
     has_logprobs_note: bool = False
+    may_lack_content: bool = False
+    """Was something left out that may be the content of a turn (`CONTENT_CODES`)?"""
 
     @property
     def is_same_protocol(self) -> bool:
@@ -192,6 +197,8 @@ class Ledger(msgspec.Struct, eq=False):
         """Note a loss. `what` is a sentence without its full stop, `why` overrides the usual reason of the code."""
         if path is not None and _is_added(path):
             return  # the client has lost nothing of what it did not send
+        if code in CONTENT_CODES:
+            self.may_lack_content = True
         if type(path) is Paths:
             for place in path:
                 self.notes.setdefault((code, place, what), why)

@@ -63,6 +63,21 @@ def read_timestamp(text: str) -> float | None:
     return seconds
 
 
+_match_http_date = re.compile(
+    r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
+).fullmatch
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def read_http_date(text: str) -> float | None:
+    """The seconds since 1970 of a date as headers have it, such as `Thu, 19 Nov 2026 10:00:00 GMT`."""
+    found = _match_http_date(text)
+    if found is None or found[2] not in _MONTHS:
+        return None
+    days = _days_since_epoch(int(found[3]), _MONTHS.index(found[2]) + 1, int(found[1]))
+    return float(days * 86400 + int(found[4]) * 3600 + int(found[5]) * 60 + int(found[6]))
+
+
 def write_timestamp(seconds: float) -> str:
     """An RFC 3339 timestamp, rounded up to a whole second."""
     days, rest = divmod(min(max(0, math.ceil(seconds)), MAX_TIMESTAMP), 86400)

@@ -19,11 +19,6 @@ _DO: Final = (
     r"|trigger"
     r"|follow|carry|allow|include|copy|type|paste|start)"
 )
-_WHO: Final = (
-    r"(?:you|one|we|they|he|she|it|i|people|anyone|someone|somebody|nobody|users?|models?|agents?|assistants?"
-    r"|attackers?"
-    r"|clients?|servers?)"
-)
 
 _NOT_DOING: Final = (
     r"(?:\w*thing|warning|meaning|according|regarding|following|listing|string|during|morning|evening|quoting"
@@ -237,21 +232,8 @@ match_outlook = re.compile(
     re.IGNORECASE,
 ).fullmatch
 """What it does with the result."""
-_TELL: Final = (
-    r"(?:show|sketch|outline|introduc|defin|summari[sz]|report|highlight|rephras|reword|dissect|break|walk|recount"
-    r"|restat"
-    r"|reproduc|exemplif|describ|explain|present|giv|point|nam|list|includ|document)(?:e|ing|y)?(?: down| out| to)?"
-)
 _HEAD: Final = r"(?=\W*$| (?:of|for|that|which|to|into|as|by|here|below|from|with|used|itself|has|have|had|i|sent)\b)"
 """Behind a noun that is the last of its phrase: "the call", but not "the call sites"."""
-_SHOWN: Final = (
-    r"(?:prompts?|turns?|variants?|(?:counter-?)?examples?|samples?|specimens?|calls?|payloads?|notations?|grammar"
-    r"|formats?|syntax|injections?"
-    r"|attacks?|attackers?|transcripts?|snippets?|frames?)"
-)
-_TOLD: Final = (
-    rf"(?:{_SHOWN}|protocol|shapes?|strings?|pattern|repl(?:y|ies)|outputs?|answers?|texts?|instructions?){_HEAD}"
-)
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
     r"|also|first|just|then|next|go|ahead|and|(?:start|begin)(?:ing)? by|by|\w+ly|step|\d+|time|try to"

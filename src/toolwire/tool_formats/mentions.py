@@ -101,7 +101,6 @@ _find_sentences = re.compile(r"(?<=[.!?…])[\"')\]*_]*\s+|(?<=[。！？])").sp
 _ESCAPES: Final = ("\\n", "\\t", "\\r")
 """Line breaks and the like as a string of a program has them."""
 _OPENING_QUOTES: Final = "«„“‹「『《〈【〝‚‘"
-_CLOSING_QUOTES: Final = "»”“›」』》〉】〞’"
 _has_word = re.compile(r"\w").search
 _match_joint = re.compile(r"\s*(?:,|;|\+|&|and|then|and then|und|et|y|e|и|和)?\s*").fullmatch
 """What stands between two calls, and says nothing."""

@@ -108,6 +108,8 @@ _VALUE_ENDS: Final = {
 }
 """What must follow a tag that ends a value."""
 _MISSING_END: Final = ("the end of a parameter was missing",)
+_find_attributes: Final = re.compile(r"\s([\w.:-]+)\s*=").findall
+_ATTRIBUTES_WITHOUT_ARGUMENTS: Final = frozenset({"name", "id", "call_id", "tool_call_id", "tool", "type", "index"})
 
 
 class TagReader:
@@ -197,6 +199,9 @@ class TagReader:
         body = self._read_body(text, call, parameter_schemas(situation, name), situation)
         if isinstance(body, _Broken):
             return None, body.end
+        has_arguments = body.json is not None or bool(body.values)
+        if not has_arguments and not _ATTRIBUTES_WITHOUT_ARGUMENTS.issuperset(_find_attributes(call[0])):
+            return None, body.end  # they are in the tag (`arguments='{"city": "Paris"}'`): no call without them
         if body.json is not None:
             return make_json_call(situation, name, body.json, body.repairs), body.end
         return make_call(situation, name, body.values, body.repairs), body.end

@@ -33,7 +33,7 @@ from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_repair, repair_response
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
-from toolwire.translation.mistaken_protocol import read_request
+from toolwire.translation.mistaken_protocol import read_request, refuse_foreign_turns
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
 from toolwire.translation.request_steps.images import ImageDescription, find_images, replace_images
@@ -193,6 +193,8 @@ class Exchange:
             self._provider_request = request = self._adapt_request(request, ledger)
             self._request_ledger = ledger
             written = self._write_request(request, ledger)
+            if ledger.may_lack_content and self.is_cross_protocol:
+                refuse_foreign_turns(self.client, parse_object(body, self.options.max_bytes), ledger)
             is_kept = keeps_unchanged and not records and not ledger.notes and not self.has_tool_search
             return Translation(b"" if is_kept else encode(written), ledger, request.model, bool(request.stream))
         except RecursionError:  # newer Pythons read deeper JSON than the steps can walk

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Opaque, Request, Text, Tool, Turn, replace_fields
-from toolwire.core.json_values import Json, Malformed, Object
-from toolwire.core.losses import Ledger
+from toolwire.core.json_values import Json, Malformed, Object, path_keys
+from toolwire.core.losses import CONTENT_CODES, Ledger
 from toolwire.protocols import CODECS
+
+_ANSWERING_ROLES = frozenset({"assistant", "model"})
 
 
 def read_request(codec: Codec, body: Object) -> Request:
@@ -16,6 +18,33 @@ def read_request(codec: Codec, body: Object) -> Request:
     except Malformed as bad:
         bad.add_hint(_describe_shape(codec, body))
         raise
+
+
+def refuse_foreign_turns(codec: Codec, body: Object, ledger: Ledger) -> None:
+    """Raises Malformed if a turn has content in the shape of another protocol, which the provider would not get: it
+    would answer something else, with status 200. Only turns of which something was lost are looked at."""
+    turns, key = body.get(codec.constraints.turns_key), codec.constraints.turns_key
+    lost = [path_keys(path)[:2] for code, path, _ in ledger.notes if code in CONTENT_CODES and type(path) is tuple]
+    numbers = {number for name, number in (keys for keys in lost if len(keys) == 2) if name == key}
+    for number in sorted(one for one in numbers if isinstance(one, int)):
+        turn = turns[number] if isinstance(turns, list) and number < len(turns) else None
+        if isinstance(turn, dict) and turn.get("role") not in _ANSWERING_ROLES and _count_unread(codec, turn):
+            for other in CODECS.values():
+                if other is not codec and _count_unread(other, turn) == 0:
+                    what = f"content of {codec.name} is not written so"
+                    hint = f"it looks like that of {other.name}, whose requests go to {_endpoint_of(other.name)}"
+                    raise Malformed(((None, key), number), f"{what}; {hint}")
+
+
+def _count_unread(codec: Codec, turn: Object) -> int | None:
+    """How much of the content of a turn a protocol cannot read; None if it cannot read the turn."""
+    try:
+        request = codec.read_request({codec.constraints.turns_key: [turn]})
+    except (Malformed, RecursionError):
+        return None
+    parts = [part for read in request.turns for part in read.parts]
+    parts = parts or [*request.system]
+    return sum(isinstance(part, Opaque) for part in parts) + (not parts)
 
 
 def _describe_shape(codec: Codec, body: Object) -> str:

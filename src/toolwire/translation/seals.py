@@ -7,7 +7,7 @@ The round trip of Gemini's `thoughtSignature`, Anthropic's `signature` and OpenA
    `answer_steps.py` puts it there, in an envelope that names its maker (`core/envelopes.py`).
 2. If it has none (OpenAI Chat), `signature_memory.py` makes a record of the turn, and the gateway stores it
    (`SignatureRepository` in `gateway/store/repository.py`), under the id of a tool call.
-3. Next request: `gateway/pipeline/prepare.py` loads the stored records and `request_steps/restore_turns.py` puts them
+3. Next request: `gateway/pipeline/prepare.py` loads the stored records and `restore_turns.py` puts them
    back, `open_envelopes` opens the envelopes, and `keep_own_seals` drops what another maker has made.
 4. The provider's codec writes the seals, for instance `write_seal` in `protocols/gemini/content_writer.py`. If Gemini
    demands one and there is none, `protocols/gemini/request.py` writes a placeholder.

@@ -2,7 +2,7 @@
 
 Such a client sends back text and calls, without the order between them. A `TurnRecord` keeps the rest, under the id of
 the turn's first call: the thinking, every seal, the order of all parts, and ids that were rewritten for the client.
-`request_steps/restore_turns.py` puts it back into the next request, for its maker only.
+`restore_turns.py` puts it back into the next request, for its maker only.
 
 A record is also kept of an answer of which the client saw only a part, because the server ran some of its calls
 (`tool_rounds.py`). If that has no call of the client, the first seal that the client got identifies it, or else its

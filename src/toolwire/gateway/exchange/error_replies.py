@@ -194,11 +194,24 @@ def provider_failure(
 ) -> AttemptFailed:
     """A failure of the provider as an error of the client's protocol: of an answer with status 200, or of another
     protocol. `headers` are those of the provider that the client gets."""
-    failure = name_provider(upstream, failure)
-    if failure.retry_after is not None:
-        failure = replace(failure, opens_at=int(call.now + failure.retry_after))
+    failure = _with_opening(call, name_provider(upstream, failure))
     error = error_reply(call.client_codec, failure, upstream)
     return provider_error(failure, Reply(error.status, {**error.headers, **headers}, error.body))
+
+
+def used_up_failure(
+    call: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
+) -> AttemptFailed:
+    """A limit of a provider of the client's own protocol that opens late. Its words stay, but in Chat and Responses the
+    error is another one: after their own, agents were seen to wait for hours without a word."""
+    error = call.client_codec.write_error(_with_opening(call, failure))
+    return passed_failure(upstream, failure, error.status, {**error.headers, **headers}, encode(error.body))
+
+
+def _with_opening(call: GatewayRequest, failure: Failure) -> Failure:
+    """With the time at which a limit opens."""
+    wait = failure.retry_after
+    return failure if wait is None else replace(failure, opens_at=int(call.now + wait))
 
 
 def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
@@ -285,7 +298,9 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
     """Earlier turns are missing, or they were compacted by another provider, and only that one can read them: an answer
     without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
-    hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
+    hint = (
+        "send the whole conversation, without ids of stored responses, conversations, prompts or items (`store: false`)"
+    )
     code = "previous_response_not_found"
     if has_unreadable_summary:
         what = "this request holds a compacted history that can only be read by the provider that made it"

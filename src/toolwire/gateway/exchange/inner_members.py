@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, Object, Path, json_pointer
+from toolwire.core.json_values import Json, Malformed, Object, Path, json_pointer, path_keys
 from toolwire.core.request_members import RequestMembers, Spellings, letters_of
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.settings.config import ClientKey
@@ -77,7 +77,7 @@ def _check_place_of_tools(members: RequestMembers, path: Path, node: Object) -> 
     kind = node.get("type")
     if found is None or (isinstance(kind, str) and kind in members.items_with_tools):
         return
-    if _path_keys(path)[0] not in members.tool_places:
+    if path_keys(path)[0] not in members.tool_places:
         raise Malformed((path, found), "tools are declared at a place that the rules of this gateway do not judge")
 
 
@@ -96,14 +96,6 @@ def find_unjudged_tools(members: RequestMembers, body: Json) -> Path:
             if value and letters_of(name) in wanted:
                 return path, name
     return None
-
-
-def _path_keys(path: Path) -> list[str | int]:
-    keys: list[str | int] = []
-    while path is not None:
-        path, key = path
-        keys.append(key)
-    return keys[::-1]
 
 
 # --- models inside of a body ---
@@ -153,5 +145,5 @@ def find_inner_models(members: RequestMembers, body: Json) -> Iterator[tuple[Pat
 
 def _is_in_turn(members: RequestMembers, path: Path) -> bool:
     """Is it part of a conversation? Only the tools in it can choose a model."""
-    keys = _path_keys(path)
+    keys = path_keys(path)
     return bool(keys) and keys[0] in members.turns and members.declarations.isdisjoint(keys)

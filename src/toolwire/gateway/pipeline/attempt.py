@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.core.tokens import (
@@ -210,6 +211,10 @@ async def _read_error_response(
     is_own = not exchange.is_cross_protocol and _is_json_error(response, data)
     if not is_own or error_replies.is_missing_path(upstream, failure):
         return error_replies.provider_failure(call, upstream, failure, headers)
+    if is_lasting(failure):
+        headers = {name: value for name, value in headers.items() if name not in RETRY_HEADERS}
+    if is_used_up(failure):
+        return error_replies.used_up_failure(call, upstream, failure, headers)
     return error_replies.passed_failure(upstream, failure, response.status, {**error.headers, **headers}, data)
 
 

@@ -13,6 +13,7 @@ from toolwire.core.errors import (
     failure_kind_for_status,
     is_context_overflow,
     read_retry_after,
+    read_retry_after_message,
     read_unshaped_error,
     text_field,
     write_retry_headers,
@@ -69,6 +70,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
         return Failure(kind, message, status, retry_after=retry_after, origin=reading.whole_origin(body, None))
     error_type, message = text_field(error, "type"), text_field(error, "message")
     message = message or error_type or "the provider gave no reason"
+    retry_after = read_retry_after_message(message) if retry_after is None else retry_after
     kind, usual_status = KIND_BY_ERROR_TYPE.get(error_type, (failure_kind_for_status(status), status))
     if kind in OVERFLOW_KINDS and is_context_overflow(message):
         kind = "context"

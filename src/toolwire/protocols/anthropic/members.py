@@ -69,6 +69,8 @@ REQUEST_MEMBERS = RequestMembers(
         searches=key_set("web_search"),
         members=key_set("container"),
         markers=(b'"tool_addition"',),
+        # Fast mode costs several times, an inference in one country 1.1 times as much (platform.claude.com, pricing).
+        usual_values={"speed": frozenset({b'"standard"'}), "inference_geo": frozenset({b'"global"'})},
     ),
     cache_breakpoints=("cache_control",),
     objects=ObjectMembers(

@@ -27,9 +27,11 @@ from toolwire.core.codec import Quirk, match_refusal
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.losses import Ledger
 from toolwire.core.missing_reasoning import make_up_reasoning
+from toolwire.core.tokens import budget_for_effort
 from toolwire.protocols.anthropic.http import version_header
 from toolwire.protocols.anthropic.models import move_breakpoint_to_last_block
 from toolwire.protocols.anthropic.names import TURN_KEYS, key_set
+from toolwire.protocols.anthropic.request import MIN_BUDGET
 from toolwire.protocols.anthropic.tools import SEARCH_TYPE
 
 NOT_ACCEPTED = "this server does not know it"
@@ -226,6 +228,57 @@ def _fill_turn(turn: Object, where: Path, ledger: Ledger) -> Object:
     return turn | {"content": [{"type": "thinking", "thinking": text, "signature": ""}, *blocks]}
 
 
+def drop_effort(body: Object, _model: str, ledger: Ledger) -> Object:
+    config = body.get("output_config")
+    if not isinstance(config, dict) or "effort" not in config:
+        return body
+    ledger.note("no-counterpart", _place(ledger, "output_config", "effort"), "`effort` was left out", NOT_ACCEPTED)
+    kept = _without(config, frozenset({"effort"}))
+    return body | {"output_config": kept} if kept else _without(body, frozenset({"output_config"}))
+
+
+def write_thinking_budget(body: Object, _model: str, ledger: Ledger) -> Object:
+    """A budget in place of adaptive thinking; no thinking where no budget is allowed."""
+    thinking, most = body.get("thinking"), body.get("max_tokens")
+    if not isinstance(thinking, dict) or thinking.get("type") != "adaptive":
+        return body
+    config, choice = body.get("output_config"), body.get("tool_choice")
+    effort = config.get("effort") if isinstance(config, dict) else None
+    budget = budget_for_effort(effort if isinstance(effort, str) else "medium")
+    budget = min(budget, most - 1) if isinstance(most, int) else budget
+    is_forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")
+    if is_forced or budget < MIN_BUDGET:
+        ledger.note("thinking-mapped", _place(ledger, "thinking"), "adaptive thinking was switched off", NOT_ACCEPTED)
+        return _without(body, frozenset({"thinking"}))
+    what = f"adaptive thinking became a budget of {budget} tokens"
+    ledger.note("thinking-mapped", _place(ledger, "thinking"), what, NOT_ACCEPTED)
+    return body | {"thinking": thinking | {"type": "enabled", "budget_tokens": budget}}
+
+
+# --- members that came later ------------------------------------------------------------------------------------------
+
+_LATER_MEMBERS = key_set("caller disable_parallel_tool_use display strict")
+
+
+def drop_later_members(body: Object, _model: str, ledger: Ledger) -> Object:
+    """The body without small members of tools, calls, thinking and the tool choice. Without them it asks the same."""
+
+    def drop(node: Object, *keys: str | int) -> Object:
+        for key in filter(_LATER_MEMBERS.__contains__, node):
+            ledger.note("no-counterpart", _place(ledger, *keys, key), f"`{key}` was left out", NOT_ACCEPTED)
+        return node if _LATER_MEMBERS.isdisjoint(node) else _without(node, _LATER_MEMBERS)
+
+    def drop_in_turn(number: int, turn: Object) -> Object:
+        return _change_items(turn, "content", lambda at, one: drop(one, "messages", number, "content", at))
+
+    for key in ("thinking", "tool_choice"):
+        node = body.get(key)
+        if isinstance(node, dict) and (kept := drop(node, key)) is not node:
+            body = body | {key: kept}
+    body = _change_items(body, "tools", lambda number, one: drop(one, "tools", number))
+    return _change_items(body, "messages", drop_in_turn)
+
+
 # --- users ------------------------------------------------------------------------------------------------------------
 
 PLAIN_USER_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -275,6 +328,24 @@ QUIRKS: Mapping[str, Quirk] = {
         refusal=match_refusal(
             BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS, r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)"
         ),
+    ),
+    "no-effort": Quirk(
+        about="knows no `output_config.effort`",
+        rewrite_body=drop_effort,
+        refusal=match_refusal(["output_config"]),
+    ),
+    "no-adaptive-thinking": Quirk(
+        about="thinks with a budget only; adaptive thinking gets one",
+        rewrite_body=write_thinking_budget,
+        refusal=re.compile(
+            r"(?is)\badaptive\b(?!\.).{0,60}\b(?:does not match|not (?:supported|allowed|permitted))\b"
+            r"|unknown variant\W{1,3}adaptive\b|\bthinking\.type\b.{0,60}\benabled\b"
+        ),
+    ),
+    "no-later-members": Quirk(
+        about="knows no `strict` of tools, `caller` of calls, `display` of thinking and `disable_parallel_tool_use`",
+        rewrite_body=drop_later_members,
+        refusal=match_refusal(_LATER_MEMBERS),
     ),
     "thinking-back": Quirk(
         about="wants the thinking of every turn back; it is made up where another model has answered",

@@ -36,6 +36,7 @@ from toolwire.core.json_values import (
     Path,
     decode,
     decode_object_or_none,
+    encode_text,
     expect_object,
     get_int,
     get_object,
@@ -345,7 +346,7 @@ class StreamReader(FrameReader):
             here = (at, key)
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
             self._events.append(ev.CitationDelta(block.index, citation, self._frame))
-        elif text := require_text(delta, key, at):
+        elif text := given if type(given := delta.get(key)) is str else self._read_odd_text(delta, key, at):
             if key == "signature":
                 self._events.append(ev.SealDelta(block.index, Seal(NAME, text), self._frame))
             elif key == "partial_json":
@@ -353,6 +354,14 @@ class StreamReader(FrameReader):
                 self._events.append(ev.ArgumentsDelta(block.index, text, self._frame))
             else:
                 self._events.append(ev.TextDelta(block.index, text, self._frame))
+
+    def _read_odd_text(self, delta: Object, key: str, path: Path) -> str:
+        if key == "partial_json" and isinstance(delta.get(key), dict):
+            delta[key] = encode_text(delta[key])
+            odd = odd_shape(path, key, "arguments that were an object were read as JSON text")
+            self._reading.unknown_fields.append(odd)
+            self.is_frame_changed = True  # from here on, a client of this protocol gets frames as they are read
+        return require_text(delta, key, path)
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
         block = self._find_block(node, path)

@@ -13,6 +13,7 @@ from toolwire.core.errors import (
     is_context_overflow,
     is_used_up,
     read_retry_after,
+    read_retry_after_message,
     read_unshaped_error,
     word_overflow,
     write_retry_headers,
@@ -79,6 +80,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
     if not status and isinstance(code, int):
         status = code
     message = str(error.get("message") or status_name or f"the provider answered with status {status}")
+    retry_after = read_retry_after_message(message) if retry_after is None else retry_after
     listed = error.get("details")
     details = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     delays = [item["retryDelay"] for item in details if isinstance(item.get("retryDelay"), str)]

@@ -96,6 +96,11 @@ def _read_nested_result(node: Object, path: Path, reading: ReadContext) -> Part:
     return Result(id, content, is_error, origin=Origin(NAME, path, node, intact=False))
 
 
+def _read_responses_text(node: Object, path: Path, reading: ReadContext) -> Part:
+    reading.unknown_fields.append(odd_shape(path, "type", "a text as Responses has it was read as text"))
+    return Text(require_text(node, "text", path), origin=Origin(NAME, path, node, intact=False))
+
+
 def read_cache(node: Object) -> str | None:
     """The time to live of a cache breakpoint, "" for the default; None without one."""
     for key in names.CACHE_KEYS:
@@ -236,6 +241,7 @@ _PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
     "video_url": _make_url_reader("video"),
     "input_audio": _read_audio,
     "file": _read_file,
+    **dict.fromkeys(("input_text", "output_text"), _read_responses_text),
     **dict.fromkeys(("tool_use", "tool_call", "function_call"), _read_nested_call),
     **dict.fromkeys(("tool_result", "function_call_output"), _read_nested_result),
 }

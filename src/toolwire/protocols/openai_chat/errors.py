@@ -124,6 +124,9 @@ def write_error_body(failure: Failure) -> Object:
     if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
         error = wire.get("error")
+        if is_used_up(failure) and isinstance(error, dict):
+            type_, code = ERROR_BY_KIND["quota"]
+            return {**wire, "error": {**error, "type": type_, "code": code}}
         if failure.kind != "context" or (isinstance(error, dict) and error.get("code") == CONTEXT_CODE):
             return wire
         # A compatible server that says it in other words: agents look for OpenAI's.
@@ -154,6 +157,6 @@ USED_UP_STATUS = 403
 def write_error(failure: Failure) -> ErrorReply:
     has_status = failure.status in _ERROR_STATUSES and failure.kind != "context"
     status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
-    if is_used_up(failure) and not is_verbatim(failure.origin, NAME):
+    if is_used_up(failure):
         status = USED_UP_STATUS
     return ErrorReply(status, write_error_body(failure), write_retry_headers(failure))

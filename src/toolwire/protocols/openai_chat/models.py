@@ -494,7 +494,8 @@ QUIRKS: Mapping[str, Quirk] = {
         constraints={"needs_reasoning_returned": True},
         rewrite_body=_fill_reasoning,
         refusal=re.compile(
-            r"reasoning_content\W.{0,80}\bmust be passed back\b|reasoning_content is missing in assistant"
+            r"reasoning_content\W.{0,80}\b(?:must be passed back|is missing|is required)\b"
+            r"|(?i:\bmissing\b).{0,20}\breasoning_content\b"
         ),
     ),
     "thinking-unforced": Quirk(

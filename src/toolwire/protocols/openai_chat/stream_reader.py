@@ -25,6 +25,7 @@ from toolwire.core.json_values import (
     Path,
     decode,
     expect_object,
+    get_count,
     get_int,
     get_list,
     get_object,
@@ -379,13 +380,33 @@ class StreamReader(FrameReader):
     # --- calls ---
 
     def _read_calls(self, choice: OpenChoice, delta: Object, path: Path) -> None:
-        for number, item in enumerate(get_list(delta, "tool_calls", path) or ()):
+        calls = delta.get("tool_calls")
+        if type(calls) is not list:
+            calls = self._read_odd_calls(delta, path)
+        for number, item in enumerate(calls):
             at = ((path, "tool_calls"), number)
             node = expect_object(item, at)
-            self._read_call(choice, node, at, get_int(node, "index", at))
+            index = node.get("index")
+            self._read_call(choice, node, at, index if type(index) is int else self._read_odd_index(node, at))
         old = get_object(delta, _LEGACY_CALL_KEY, path)
         if old and (old.get("name") or choice.calls_by_index.get(_LEGACY_CALL_KEY)):
             self._read_call(choice, {"function": old}, path, _LEGACY_CALL_KEY)
+
+    def _read_odd_calls(self, delta: Object, path: Path) -> list[Json]:
+        if isinstance(delta.get("tool_calls"), dict):
+            delta["tool_calls"] = [delta["tool_calls"]]
+            self._note_odd_calls(path, "one call without its list was read as a list")
+        return get_list(delta, "tool_calls", path) or []
+
+    def _read_odd_index(self, node: Object, path: Path) -> int | None:
+        if isinstance(node.get("index"), str):
+            node["index"] = get_count(node, "index", path)
+            self._note_odd_calls(path, "the number of a call that was text was read as a number")
+        return get_int(node, "index", path)
+
+    def _note_odd_calls(self, path: Path, what: str) -> None:
+        self._unknown_fields.add_once("call", odd_shape(path, "tool_calls", what), what)
+        self.is_frame_changed = True
 
     def _read_call(self, choice: OpenChoice, delta: Object, path: Path, index: int | str | None) -> None:
         self._unknown_fields.add_unknown_keys("call", delta, path)

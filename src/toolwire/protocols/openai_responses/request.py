@@ -98,13 +98,19 @@ def peek_request(members: Members) -> RequestPeek | None:
         found = replace(found, is_unusual=has_other_choice(choice, has_other_shape))
     if members.keys().isdisjoint(_CONTINUING_KEYS):
         return found
-    ids = (_decode_value(members[key]) for key in _CONTINUING_KEYS if key in members)
-    return replace(found, continues=next((id for id in ids if isinstance(id, str) and id), ""))
+    ids = [_read_id(members.get(key)) for key in _CONTINUING_KEYS]
+    return replace(found, continues=next(filter(None, ids), ""), conversation=ids[-1])
+
+
+def _read_id(value: msgspec.Raw | None) -> str:
+    """An id, or that of an object."""
+    found = None if value is None else _decode_value(value)
+    found = found.get("id") if isinstance(found, dict) else found
+    return found if isinstance(found, str) else ""
 
 
 _CONTINUING_KEYS = ("previous_response_id", "conversation")
 _decode_value = msgspec.json.decode
-"""A conversation may also be an object, which says nothing here."""
 
 
 def flatten_tool_choice(body: Object) -> Object:
@@ -142,8 +148,8 @@ def read_request(body: Object) -> Request:
         choice,
         stream,
         settings,
-        # OpenAI has earlier turns: a response, a conversation, or items that are only referred to.
-        refers or bool(body.get("previous_response_id") or body.get("conversation")),
+        # OpenAI has earlier turns: a response, a conversation, a stored prompt, or items that are only referred to.
+        refers or any(map(body.get, names.TURN_SOURCES)),
         _request_origin(body, known, reading),
         tuple(reading.unknown_fields),
     )

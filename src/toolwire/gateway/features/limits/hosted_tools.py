@@ -3,18 +3,20 @@ the `tool_costs` of each protocol (`members.py` there)."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
-from toolwire.core.codec import Members
+from toolwire.core.codec import Codec, Members
 from toolwire.core.ir import AnyTool, Tool, list_declared_tools
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
+from toolwire.gateway.settings.router import matches_pattern
 from toolwire.policy.rules import tool_name
 
-_TOOLS = b'"tools"'
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -37,8 +39,15 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     costs = known.tool_costs
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
-    # Turns can declare tools, too, but always as `tools`.
-    if sent.find(_TOOLS) < 0 and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
+    found += [
+        HostedTool(name)
+        for name, usual in costs.usual_values.items()
+        if _has_value(members, name) and bytes(members[name]) not in usual
+    ]
+    if any(matches_pattern(prepared.upstream.model.lower(), pattern) for pattern in costs.searching_models):
+        found.append(HostedTool("web_search"))
+    is_declared = any(sent.find(marker) >= 0 for marker in _declaration_markers(codec))  # turns can declare tools, too
+    if not is_declared and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
         return tuple(found)
     # A translation adds no tools of a provider, and reading the client's request costs nothing if it was translated.
     tools = list_declared_tools(body.read_request())
@@ -48,6 +57,11 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
         written = expect_object(decode(sent, max_bytes=len(sent)), None)
         tools = list_declared_tools(codec.read_request(written))
     return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
+
+
+@lru_cache(maxsize=32)
+def _declaration_markers(codec: Codec) -> tuple[bytes, ...]:
+    return tuple(b'"%b"' % name.encode() for name in sorted(codec.request_members.declarations))
 
 
 def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:

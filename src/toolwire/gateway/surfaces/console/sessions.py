@@ -14,7 +14,8 @@ from hashlib import sha256
 from msgspec import Struct
 
 from toolwire.core import ids, ir
-from toolwire.core.json_values import Json, Malformed, decode, expect_object
+from toolwire.core.json_values import Malformed
+from toolwire.gateway.exchange.client_body import read_object
 from toolwire.gateway.features.cache_watch.cache_prefix import (
     Prompt,
     common_length,
@@ -76,19 +77,21 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
     codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
     if codec is None or capture is None:
         return ExchangeFacts(row=row)
-    try:
-        body = expect_object(decode(capture.client_request), None)
-        request = codec.read_request(body)
-    except (Malformed, RecursionError):
+    body = read_object(codec, capture.client_request)
+    if isinstance(body, ir.Failure):
         return ExchangeFacts(row=row)
+    try:
+        request = body.read_request()
+    except Malformed:
+        return ExchangeFacts(row=row)
+    peek = body.peek
     response = read_captured_response(codec, capture.client_response.data) if record.ended else None
-    previous = body.get("previous_response_id")
     return ExchangeFacts(
         row=row,
         title=clean(find_title(request)),
         response_id=response.id if response is not None else "",
-        previous_response_id=previous if isinstance(previous, str) else "",
-        conversation=_conversation_id(body),
+        previous_response_id=peek.continues if peek.continues != peek.conversation else "",
+        conversation=peek.conversation,
         names_session=capture.names_session,
         session=record.asked.session,
         account=record.upstream.account,
@@ -103,13 +106,6 @@ def _digest_pieces(capture: ExchangeCapture) -> list[tuple[str, int]]:
     calls = capture.upstream_calls
     prompt = split_prompt(calls[-1].body, calls[-1].protocol) if calls else None
     return [(sha256(compared_form(piece)).hexdigest()[:16], len(piece)) for piece in prompt.pieces] if prompt else []
-
-
-def _conversation_id(body: Json) -> str:
-    """The conversation that a Responses request names, as an id or as an object with one."""
-    found = body.get("conversation")
-    found = found.get("id") if isinstance(found, dict) else found
-    return found if isinstance(found, str) else ""
 
 
 def find_title(request: ir.Request) -> str:
