@@ -273,7 +273,7 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
                     connection.send("POST", "/v1/chat/completions", _chat(scene.model))
                     assert connection.start().read()
                 assert call(served, "anthropic", "unknown", False).status == 404
-                runtime = served.gateway._current_routes(time.monotonic).runtime
+                runtime = served.gateway.current_routes(time.monotonic).runtime
                 parts = (runtime, runtime.router, runtime.policy)
                 replaced += map(weakref.ref, parts)
                 del runtime, parts

@@ -412,7 +412,7 @@ def test_an_account_whose_key_is_refused_rests_for_all_models(served: Served, pr
             in_session(served, "gemini", other, False, f"{scene.mark} {n}")[1]["account"] for n in range(12)
         }
     finally:
-        served.gateway._health._cooldown_until.clear()  # the other tests need all accounts
+        served.gateway.health._cooldown_until.clear()  # the other tests need all accounts
 
 
 @STREAMS

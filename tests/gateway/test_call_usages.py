@@ -51,7 +51,7 @@ def serve_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def records(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[ExchangeRecord]:
     found: list[ExchangeRecord] = []
-    telemetry = served.gateway._telemetry
+    telemetry = served.gateway.telemetry
     finish = telemetry.finish_exchange
 
     def finish_and_keep(running: RunningExchange, ended: float) -> None:

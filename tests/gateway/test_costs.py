@@ -219,7 +219,7 @@ def test_without_a_store_or_without_costs_there_is_no_ledger(tmp_path: Path) -> 
             scene = served.scene("openai-chat", whole_answer("openai-chat"), model="priced")
             line = log_line(served, call(served, "openai-chat", scene.model, False).id)
             assert ("cost_usd" in line) == (number == 0)
-            assert served.gateway._telemetry.choose_sinks(make_record()).calls is None
+            assert served.gateway.telemetry.choose_sinks(make_record()).calls is None
     assert not (tmp_path / "2" / "store.db").exists()
 
 

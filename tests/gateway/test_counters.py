@@ -608,7 +608,7 @@ def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Pa
             for counters, amount in ((first, 10), (second, 20), (first, 5)):
                 await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE)
                 await counters.settle([Settlement("r", (amount,))])
-                await counters._write_task  # type: ignore[attr-defined]
+                await counters.write_task  # type: ignore[attr-defined]
             assert [use.used for use in await first.list_counters()] == [35]  # type: ignore[union-attr]
 
     asyncio.run(run())
@@ -621,7 +621,7 @@ def test_a_file_that_is_removed_gives_no_budget_back(tmp_path: Path) -> None:
             for number, amount in enumerate((60, 30)):
                 await counters.reserve(f"r{number}", [Charge("tokens", "day", 1, 100)], LEASE)
                 await counters.settle([Settlement(f"r{number}", (amount,))])
-                await counters._write_task  # type: ignore[attr-defined]
+                await counters.write_task  # type: ignore[attr-defined]
                 for path in tmp_path.iterdir():
                     path.unlink()
             result = await counters.reserve("s", [Charge("tokens", "day", 20, 100)], LEASE)
@@ -629,7 +629,7 @@ def test_a_file_that_is_removed_gives_no_budget_back(tmp_path: Path) -> None:
             assert (result.states[0].taken, result.refused) == (90, (0,))
             await counters.reserve("t", [Charge("tokens", "day", 1, 100)], LEASE)
             await counters.settle([Settlement("t", (5,))])
-            await counters._write_task  # type: ignore[attr-defined]
+            await counters.write_task  # type: ignore[attr-defined]
         async with open_counters("file", tmp_path, clock) as counters:  # after a restart
             result = await counters.reserve("u", [Charge("tokens", "day", 1, 100)], LEASE)
             assert isinstance(result, Reserved)
@@ -649,7 +649,7 @@ def test_counters_of_which_nothing_was_used_are_forgotten(backend: str, tmp_path
                 await counters.settle([Settlement(f"r{number}", (amount,))])
             await counters.reserve("running", [Charge("tokens/3", "month", 9, 9)], LEASE)
             assert await counters.sweep() is None
-            assert sorted(counters._cells) == ["tokens/2", "tokens/3"]  # type: ignore[attr-defined]
+            assert sorted(counters.cells) == ["tokens/2", "tokens/3"]  # type: ignore[attr-defined]
             for number, refused in enumerate([(), (), (0,), (0,)]):
                 result = await counters.reserve(f"s{number}", [Charge(f"tokens/{number}", "month", 9, 9)], LEASE)
                 assert isinstance(result, Reserved)

@@ -316,7 +316,7 @@ def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyP
     """And a short one once."""
 
     async def wait_for_rows(writing: Writing) -> list[tuple[str, bool]]:
-        while writing.writer._task is not None:
+        while writing.writer.task is not None:
             await asyncio.sleep(0)
         return [(one.model, one.running) for one in writing.tables.rows]
 

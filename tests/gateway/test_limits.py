@@ -97,8 +97,8 @@ def reservations_of(served: Served) -> Reservations:
 def read_used_counters(served: Served) -> dict[str, int]:
     """What is used of each counter, as soon as nothing is held any more."""
     reservations = reservations_of(served)
-    cells = reservations.counters._cells  # type: ignore[attr-defined]
-    wait_until(lambda: not reservations._open and not any(cell.held for cell in cells.values()))
+    cells = reservations.counters.cells  # type: ignore[attr-defined]
+    wait_until(lambda: not reservations.open and not any(cell.held for cell in cells.values()))
     return {name: cell.used for name, cell in cells.items() if cell.used}
 
 
@@ -1249,7 +1249,7 @@ def test_a_soft_limit_only_warns_once_in_its_window(tmp_path: Path) -> None:
         event = event_of(served, "limit_passed")
         assert (event["level"], event["limit"], event["amount"]) == ("warn", "team app (soft)", "tokens_per_day")
         assert event["message"].startswith("the soft limit `team app (soft)`, 1,500 tokens per day, is passed: ")
-        metrics = served.gateway._telemetry.metrics_text().decode()
+        metrics = served.gateway.telemetry.metrics_text().decode()
         labels = 'limit="team app (soft)",amount="tokens_per_day"'
         assert f"toolwire_limit_warnings_total{{{labels}}} " in metrics
         assert "limit_passed" not in "".join(list(served.lines.queue))
@@ -1261,7 +1261,7 @@ def test_metrics_show_how_much_is_used(tmp_path: Path) -> None:
         assert [
             send_chat(served, scene, "ana", max_tokens=400) for _ in range(2) if read_used_counters(served) is not None
         ] == [200, 429]
-        metrics = served.gateway._telemetry.metrics_text().decode()
+        metrics = served.gateway.telemetry.metrics_text().decode()
         labels = 'limit="each team",amount="tokens_per_day"'
         assert f'toolwire_limit_used{{{labels},group="app"}} 1000\n' in metrics
         assert f'toolwire_limit_maximum{{{labels},group="app"}} 1400\n' in metrics
@@ -1279,7 +1279,7 @@ def test_what_was_used_is_known_after_a_restart(tmp_path: Path) -> None:
             statuses = []
             for _ in range(2):
                 statuses.append(send_chat(served, scene, "ana", max_tokens=100))
-                if reservations_of(served)._open:
+                if reservations_of(served).open:
                     read_used_counters(served)
             assert statuses == expected
 
@@ -1314,7 +1314,7 @@ def test_a_redis_that_forgets_is_told_by_the_ledger(
         ledger = served.features.costs.ledger
         assert ledger is not None
         wait_until(lambda: not ledger.queued_rows)
-        wait_until(lambda: ledger._task is None)
+        wait_until(lambda: ledger.task is None)
         redis.flushdb()
         statuses = {key: send_chat(served, scene, key, max_tokens=1000) for key in KEYS}
         assert statuses == {key: 429 if key in refused_keys.split() else 200 for key in KEYS}

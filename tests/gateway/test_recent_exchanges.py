@@ -90,7 +90,7 @@ def test_the_bytes_of_an_exchange_are_given_back(kinds: tuple[str, ...], recent:
     assert [one.number for one in recent.since(0)] == [2, 3, 4]
     assert recent.removed == 1
     recent.configure(0, LIMIT)
-    assert recent._used_bytes == 0
+    assert recent.used_bytes == 0
     assert recent.removed == 4
 
 

@@ -401,11 +401,11 @@ def test_heads_that_do_not_end_are_in_the_memory_budget(case: str, play: Test) -
             await wait_until_true(lambda: sum(one.ignores_input for one in made.server.connections) > 5)
             assert admission.memory.used <= admission.memory.limit
             refusals = [one for one in made.server.connections if one.ignores_input]
-            assert all(one._error_response.startswith(b"HTTP/1.1 503 ") for one in refusals)
-            assert all(b"retry-after: 2\r\n" in one._error_response for one in refusals)
+            assert all(one.error_response.startswith(b"HTTP/1.1 503 ") for one in refusals)
+            assert all(b"retry-after: 2\r\n" in one.error_response for one in refusals)
             await made.check_new_client()
-            held = [one for one in made.server.connections if not one.ignores_input and one._held_input]
-            assert sum(one._held_input for one in held) == admission.memory.used > 0
+            held = [one for one in made.server.connections if not one.ignores_input and one.held_input]
+            assert sum(one.held_input for one in held) == admission.memory.used > 0
             for talk in talks:
                 talk.leave()
             await made.wait_until_empty()
@@ -525,10 +525,10 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
             script = b"POST /a HTTP/1.1\r\nContent-Length: 900\r\n\r\n" + b"x" * 900
             sending = asyncio.ensure_future(talk.send(script * 20_000))
             connection = await made.wait_for_connection()
-            await wait_until_true(lambda: connection._is_reading_paused)
+            await wait_until_true(lambda: connection.is_reading_paused)
             for _ in range(100):
                 await run_loop_once()
-            assert not connection._pipelined
+            assert not connection.pipelined
             assert not sending.done()
             sending.cancel()
             await asyncio.wait((sending,))
@@ -555,7 +555,7 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
                 talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
             )
             connection = await made.wait_for_connection()
-            await wait_until_true(lambda: connection._is_reading_paused)
+            await wait_until_true(lambda: connection.is_reading_paused)
             for _ in range(100):
                 await run_loop_once()
             assert not sending.done()

@@ -80,7 +80,7 @@ async def is_alive(served: GatewayInLoop) -> None:
 
 async def fill(served: GatewayInLoop, scene: Scene, count: int, *lines: str) -> list[RawConnection]:
     talks = [await served.ask(post("openai-chat", scene.model, False, *lines)) for _ in range(count)]
-    await wait_until_true(lambda: served.gateway.admission.in_flight + len(served.gateway.admission._queue) >= count)
+    await wait_until_true(lambda: served.gateway.admission.in_flight + len(served.gateway.admission.queue) >= count)
     return talks
 
 
@@ -114,7 +114,7 @@ async def is_idle(served: GatewayInLoop) -> None:
     admission = served.gateway.admission
     await wait_until_true(lambda: not served.made.server.tasks)
     assert (admission.in_flight, admission.memory.used, admission.retries.total()) == (0, 0, 0)
-    assert (admission.by_key, len(admission._queue)) == ({}, 0)
+    assert (admission.by_key, len(admission.queue)) == ({}, 0)
 
 
 def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path, monkeypatch: 
             first, *waiting = await fill(served, scene, 4)
             for talk in waiting[:2]:
                 talk.leave()
-            await wait_until_true(lambda: len(served.gateway.admission._queue) == 1)
+            await wait_until_true(lambda: len(served.gateway.admission.queue) == 1)
             await fill(served, scene, 2)
             scene.go.set()
             assert (await read_answer(first))[0] == OK

@@ -65,7 +65,7 @@ def test_streams_that_nobody_reads_hold_little(client: str, provider: str, tmp_p
             def all_blocked(count: int) -> bool:
                 """A stable state: the client's side takes no more, and nothing is read from the provider."""
                 blocked = [one for one in connections if one.write_blocked is not None]
-                paused = [one for one in served.upstream_connections if one._is_reading_paused]
+                paused = [one for one in served.upstream_connections if one.is_reading_paused]
                 return len(blocked) == len(paused) == count
 
             scene = served.scene(provider, play_endless_stream(provider))
@@ -163,7 +163,7 @@ async def exchange(served: GatewayInLoop, kind: str, client: str, provider: str)
     refs: list[weakref.ref[object]] = [weakref.ref(one) for one in (*server.connections, *server.tasks)]
     refs += [weakref.ref(one.current_request) for one in server.connections]
     if kind == "queue, left":
-        await wait_until_true(lambda: admission._queue)
+        await wait_until_true(lambda: admission.queue)
     elif kind == "whole, left":
         await wait_until_true(scene.asked.copy)
     elif kind == "stream, left":

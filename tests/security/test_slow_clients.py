@@ -121,7 +121,7 @@ def test_requests_are_started_one_by_one_though_they_came_at_once(loop_name: str
             await wait_until_true(lambda: seen)
             await _settle()
             assert seen == ["/0"]
-            assert not connection._pipelined
+            assert not connection.pipelined
             go.set()
             await wait_until_true(lambda: len(seen) == 2000)
             assert seen == [f"/{at}" for at in range(2000)]
@@ -223,7 +223,7 @@ def test_time_in_which_the_server_does_not_read_is_not_the_clients(loop_name: st
                 talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
             )
             connection = await made.wait_for_connection()
-            await wait_until_true(lambda: connection._is_reading_paused)
+            await wait_until_true(lambda: connection.is_reading_paused)
             now = made.server.time()
             for _ in range(100):
                 now += 5

@@ -57,10 +57,10 @@ class Gateway:
         on_config_accepted: Callable[[], None] = lambda: None,
         make_sender: Callable[[Timeouts, MemoryBudget], RequestSender] = UpstreamClient,
     ) -> None:
-        self._telemetry, self._make_sender = telemetry, make_sender
+        self.telemetry, self._make_sender = telemetry, make_sender
         self._config_watch = ConfigWatch(config_source, telemetry, self.report_error, on_config_accepted)
         self.admission = Admission(config_source.current.server)
-        self._health = ProviderHealth(partial(report_cooldown, telemetry))
+        self.health = ProviderHealth(partial(report_cooldown, telemetry))
         self._protocol_detector = ProtocolDetector()
         self._gateway_id = secrets.token_hex(6)
         self._request_id_prefix = f"req_{self._gateway_id}"
@@ -104,7 +104,7 @@ class Gateway:
 
     async def handle_request(self, request: ClientRequest) -> None:
         """Answer a request, from the gateway's server or an ASGI server."""
-        path, routes = request.path, self._current_routes(request.clock)
+        path, routes = request.path, self.current_routes(request.clock)
         head = routes.runtime.resolved_heads.get(request.head_key)
         if head is not None and self._is_settled:  # the requests before it on its connection were the same
             await self._serve_exchange(request, routes, head)
@@ -131,7 +131,7 @@ class Gateway:
             started_at=now,
             client=head.client,
         )
-        running = self._telemetry.start_exchange(record, headers)
+        running = self.telemetry.start_exchange(record, headers)
         try:
             caller = overload_failure("too many connections") if request.is_refused else head.caller
             if isinstance(caller, Caller):
@@ -155,11 +155,11 @@ class Gateway:
             if request.is_disconnected:
                 record.client_disconnected = True
             record.traffic.bytes_out = request.bytes_sent
-            self._telemetry.finish_exchange(running, clock())
+            self.telemetry.finish_exchange(running, clock())
 
     async def handle_metrics_request(self, request: ClientRequest) -> None:
         """Answer a request at the address of the metrics."""
-        await request.send_reply(self._current_routes(request.clock).metrics_reply(request))
+        await request.send_reply(self.current_routes(request.clock).metrics_reply(request))
 
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
         """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
@@ -169,18 +169,18 @@ class Gateway:
         await request.send_reply(error_reply(codec, failure))
 
     def log_event(self, kind: str, *, level: LogLevel = "info", **fields: object) -> None:
-        self._telemetry.log_event(kind, level=level, **fields)
+        self.telemetry.log_event(kind, level=level, **fields)
 
     def report_error(self, error: BaseException) -> None:
         """Log an error that should not happen, with its place."""
         frames = list(traceback.walk_tb(error.__traceback__))
         place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
         text = f"{type(error).__name__}: {error}"
-        self._telemetry.log_event("internal_error", level="error", error=text, location=place)
+        self.telemetry.log_event("internal_error", level="error", error=text, location=place)
 
     # --- configuration ---
 
-    def _current_routes(self, clock: Callable[[], float]) -> Routes:
+    def current_routes(self, clock: Callable[[], float]) -> Routes:
         watch = self._config_watch
         if watch.polling is None:
             watch.check(clock())
@@ -199,7 +199,7 @@ class Gateway:
         self._client.set_timeouts(config.server.timeouts)
         console = config.section(ConsoleSettings)
         console_bytes = console.max_bytes if console.is_on(config.server) else 0
-        self._telemetry.configure(config.server, config.secrets, console_bytes)
+        self.telemetry.configure(config.server, config.secrets, console_bytes)
         self.admission.configure(config.server)
         self._model_lists.forget_others(config.providers.values())
         features = self.features = self.features or self._make_features(config)
@@ -208,8 +208,8 @@ class Gateway:
         services = Services(
             gateway_id=self._gateway_id,
             client=self._client,
-            health=self._health,
-            telemetry=self._telemetry,
+            health=self.health,
+            telemetry=self.telemetry,
             admission=self.admission,
             find_listed_facts=self._model_lists.find_facts,
             refuse_running=self._refuse_running,
@@ -226,19 +226,19 @@ class Gateway:
         return Routes(pipeline, access, self._protocol_detector, *surfaces)
 
     def _make_features(self, config: Config) -> Features:
-        log_event, count_failure = self._telemetry.log_event, partial(self._telemetry.metrics.count, STORE_FAILURES)
+        log_event, count_failure = self.telemetry.log_event, partial(self.telemetry.metrics.count, STORE_FAILURES)
         store = GatewayStore(config.store, os.environ, log_event, count_failure, self.report_error)
-        process = (self._gateway_id, os.environ, self._telemetry, store, self.report_error, self._request_rebuild)
+        process = (self._gateway_id, os.environ, self.telemetry, store, self.report_error, self._request_rebuild)
         return Features(Process(*process))
 
     async def _wait_until_settled(self, clock: Callable[[], float]) -> Routes:
         if self.features is not None:
             await self.features.wait_until_settled()
             self._is_settled = self.features.is_settled
-        return self._current_routes(clock)
+        return self.current_routes(clock)
 
     def _refuse_running(self, key: ClientKey, now: float) -> Failure | None:
-        return self._current_routes(time.monotonic).access.refuse_running(key, now)
+        return self.current_routes(time.monotonic).access.refuse_running(key, now)
 
     def _describe_readiness(self, store: GatewayStore, peer: str) -> tuple[int, str]:
         return (503, "stopping") if self.is_stopping else store.describe_readiness(peer)
@@ -264,8 +264,8 @@ class Gateway:
     def open(self) -> None:
         """Get ready before the first request, and watch the configuration file from now on."""
         loop = asyncio.get_running_loop()
-        self._telemetry.batch_on_loop(loop)
-        self._current_routes(loop.time)
+        self.telemetry.batch_on_loop(loop)
+        self.current_routes(loop.time)
         # No request reads a file: none waits for a disk, or fails because all descriptors are in use.
         for load in (load_catalogue, load_known_models, load_agents):
             load()
@@ -274,7 +274,7 @@ class Gateway:
         self._config_watch.start(self._on_poll)
 
     async def _on_poll(self) -> None:
-        self._health.end_expired(asyncio.get_running_loop().time())
+        self.health.end_expired(asyncio.get_running_loop().time())
         if self.features is not None:
             self.features.store.start_check()
             await self.features.sweep_if_due(self.config)
@@ -288,7 +288,7 @@ class Gateway:
         self._model_lists.close()
         if self._client is not None:
             await self._client.close()
-        self._telemetry.close()
+        self.telemetry.close()
 
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -305,7 +305,7 @@ class _StartupReporter:
     """Holds problems back that are found before there is a log."""
 
     def __init__(self) -> None:
-        self._telemetry: Telemetry | None = None
+        self.telemetry: Telemetry | None = None
         self._buffered: list[tuple[str, LogLevel, str]] = []
 
     def report_lines(self, lines: Sequence[ReportLine]) -> None:
@@ -314,13 +314,13 @@ class _StartupReporter:
             self.report(str(line), level, line.hint)
 
     def report(self, what: str, level: LogLevel = "warn", hint: str = "") -> None:
-        if self._telemetry is None:
+        if self.telemetry is None:
             self._buffered.append((what, level, hint))
         else:
-            self._telemetry.log_event("config_problem", level=level, message=what, hint=hint)
+            self.telemetry.log_event("config_problem", level=level, message=what, hint=hint)
 
     def attach(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
+        self.telemetry = telemetry
         for row in self._buffered:
             self.report(*row)
 

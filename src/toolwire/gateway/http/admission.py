@@ -39,7 +39,7 @@ class Admission:
         self.retries: Counter[str] = Counter()
         """Retries that wait or run now, by provider."""
         self.by_key: dict[str, int] = {}
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self.queue: deque[asyncio.Future[None]] = deque()
         self.configure(server)
 
     def configure(self, server: ServerSettings) -> None:
@@ -52,7 +52,7 @@ class Admission:
     @property
     def is_full(self) -> bool:
         """Is there no place, not even in the queue?"""
-        return self.in_flight >= self.settings.max_requests and len(self._queue) >= MAX_QUEUED
+        return self.in_flight >= self.settings.max_requests and len(self.queue) >= MAX_QUEUED
 
     def describe_full_queue(self) -> Failure:
         return overload_failure(f"the gateway has {self.in_flight:,} requests in flight, and its queue is full")
@@ -72,7 +72,7 @@ class Admission:
         if self.is_full:
             return self.describe_full_queue()
         place = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
+        self.queue.append(place)
         cancel_when_left(True)
         try:
             await asyncio.wait((place,), timeout=QUEUE_SECONDS)
@@ -80,21 +80,21 @@ class Admission:
             if place.done():  # it was given the place at the same moment
                 self.leave()
             else:
-                self._queue.remove(place)
+                self.queue.remove(place)
             raise
         finally:
             cancel_when_left(False)
         if place.done():
             return None
-        self._queue.remove(place)
+        self.queue.remove(place)
         return overload_failure(f"the gateway had no place for {QUEUE_SECONDS:g} seconds")
 
     def leave(self) -> None:
         """A request has ended: its place goes to the one that has waited longest."""
         self.in_flight -= 1
-        if self._queue and self.in_flight < self.settings.max_requests:
+        if self.queue and self.in_flight < self.settings.max_requests:
             self.in_flight += 1
-            self._queue.popleft().set_result(None)
+            self.queue.popleft().set_result(None)
 
     # --- retries ---
 

@@ -177,11 +177,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     """Adds and removes itself from its pool's collections."""
 
     __slots__ = (
-        "__weakref__", "_answer_ends", "_buffer", "_bytes_without_body", "_deadline", "_has_clean_end",
-        "_is_reading_paused", "_is_writable", "_loop", "_parser", "_partial_headers", "_poller", "_pool",
-        "_received_since_check", "_reserved", "_sink", "_timer", "_timer_at", "_tls_object", "_transport", "_waiter",
-        "_wanted_bytes", "buffered_size", "chunks", "error", "has_received", "headers", "is_head_request", "is_lost",
-        "keep_alive", "last_received", "on_body", "phase", "status", "timeouts",
+        "__weakref__", "_answer_ends", "_buffer", "_bytes_without_body", "_deadline", "_has_clean_end", "_is_writable",
+        "_loop", "_parser", "_partial_headers", "_poller", "_pool", "_received_since_check", "_reserved", "_sink",
+        "_timer", "_timer_at", "_tls_object", "_transport", "_waiter", "_wanted_bytes", "buffered_size", "chunks",
+        "error", "has_received", "headers", "is_head_request", "is_lost", "is_reading_paused", "keep_alive",
+        "last_received", "on_body", "phase", "status", "timeouts",
     )  # fmt: skip
 
     def __init__(self, pool: ConnectionPool, timeouts: Timeouts) -> None:
@@ -202,7 +202,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """Set only while a body is received and nothing of it is buffered."""
         self._received_since_check = False
         """Has the sink been given bytes since the timer last checked? Saves reading the clock for each chunk."""
-        self._is_reading_paused = False
+        self.is_reading_paused = False
         self._is_writable = self._has_clean_end = self.keep_alive = True
         self._bytes_without_body = 0
         self._partial_headers: dict[str, str] = {}
@@ -312,7 +312,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.buffered_size = 0
         if self._reserved:
             self._release_memory()
-        if self._is_reading_paused:
+        if self.is_reading_paused:
             self._resume_reading()
         return data
 
@@ -321,7 +321,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.phase is not DONE or not self.keep_alive:
             self.drop()
             return
-        if self.chunks or self._is_reading_paused:
+        if self.chunks or self.is_reading_paused:
             self.take_chunks()
         self.phase = IDLE
         idle = self._pool.idle
@@ -359,7 +359,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def _make_waiter(self, wanted_bytes: int, seconds: float, now: float) -> asyncio.Future[None]:
         """A future for the head and more than `wanted_bytes` of the body, its end, or an error; 0 seconds: no limit."""
         self._wanted_bytes, self._received_since_check = wanted_bytes, False
-        if self._is_reading_paused:
+        if self.is_reading_paused:
             self._resume_reading()
         check_at = self._deadline = min(now + (seconds or NEVER), self._answer_ends)
         if self._sink is not None:
@@ -637,11 +637,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._reserved = 0
 
     def _pause_reading(self) -> None:
-        if not self._is_reading_paused and not self.is_lost:
-            self._is_reading_paused = True
+        if not self.is_reading_paused and not self.is_lost:
+            self.is_reading_paused = True
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._is_reading_paused and not self.is_lost:
-            self._is_reading_paused = False
+        if self.is_reading_paused and not self.is_lost:
+            self.is_reading_paused = False
             self._transport.resume_reading()

@@ -217,27 +217,27 @@ class ClientConnection(asyncio.Protocol):
     """A client's connection: parses its requests, and answers them in their order."""
 
     __slots__ = (
-        "__weakref__", "_cached_head", "_error_response", "_has_late_data", "_held_input", "_is_parsing_later",
-        "_is_reading_paused", "_linger_until", "_parser", "_pipelined", "_server", "_unparsed", "_unread_bytes",
-        "_unsent", "body_rate", "clock", "current_request", "ignores_input", "is_closing", "is_excess", "last_activity",
-        "loop", "peer", "transport", "write_blocked", "write_queue",
+        "__weakref__", "_cached_head", "_has_late_data", "_is_parsing_later", "_linger_until", "_parser", "_server",
+        "_unparsed", "_unread_bytes", "_unsent", "body_rate", "clock", "current_request", "error_response",
+        "held_input", "ignores_input", "is_closing", "is_excess", "is_reading_paused", "last_activity", "loop", "peer",
+        "pipelined", "transport", "write_blocked", "write_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self.loop, self.clock, self.write_queue = server.loop, server.time, server.write_queue
         self._parser = RequestParser(self)
-        self._pipelined: deque[HttpRequest] = deque()
+        self.pipelined: deque[HttpRequest] = deque()
         """Requests after the current one, which were in the same slice of input."""
         self._unparsed = b""
         """Input that is parsed when the answer before it is sent."""
         self._cached_head: CachedHead | None = None
         """The head of the last request, if it can be cached."""
-        self._is_reading_paused = self._has_late_data = self._is_parsing_later = False
-        self._error_response = b""
+        self.is_reading_paused = self._has_late_data = self._is_parsing_later = False
+        self.error_response = b""
         self.last_activity = self._linger_until = 0.0
         self.body_rate = BodyRate(self.clock())
-        self._unread_bytes = self._unsent = self._held_input = 0
+        self._unread_bytes = self._unsent = self.held_input = 0
         """Bytes in the transport at the last sweep; and of unsent answers and of input without a request, which the
         memory budget counts."""
         self.is_excess = False
@@ -261,10 +261,10 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = self.ignores_input = True
-        for request in (self._parser.request, self.current_request, *self._pipelined):
+        for request in (self._parser.request, self.current_request, *self.pipelined):
             if request is not None and not request.is_disconnected:
                 request.on_disconnect()
-        self._pipelined.clear()
+        self.pipelined.clear()
         self._unparsed = b""
         self._parser.close()
         self._hold_input()
@@ -329,14 +329,14 @@ class ClientConnection(asyncio.Protocol):
         is_complete = request is not None and parser.request is None and not self.ignores_input
         if is_between_requests and request is not None and is_complete:
             self._cached_head = cache_head(request, data)
-        if parser.is_reading_head or self._unparsed or self._held_input:
+        if parser.is_reading_head or self._unparsed or self.held_input:
             self._hold_input()
 
     def _hold_input(self) -> None:
         """Count a head that has not ended, and input that waits, in the memory budget. Requests with a whole head have
         tickets for theirs."""
         held = len(self._unparsed) + self._parser.held_bytes
-        more, self._held_input = held - self._held_input, held
+        more, self.held_input = held - self.held_input, held
         memory = self._server.admission.memory
         memory.used += more
         if more > 0 and self._parser.is_reading_head and memory.used > memory.request_limit and not self.ignores_input:
@@ -387,7 +387,7 @@ class ClientConnection(asyncio.Protocol):
             self.current_request = request
             self._server.start_request(request)
         else:
-            self._pipelined.append(request)
+            self.pipelined.append(request)
 
     # --- requests and responses ---
 
@@ -405,8 +405,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _start_next_request(self) -> None:
         """The answer before it is sent, except for what fits into a small buffer."""
-        if self._pipelined:
-            self.current_request = self._pipelined.popleft()
+        if self.pipelined:
+            self.current_request = self.pipelined.popleft()
             self._server.start_request(self.current_request)
         if self._unparsed and not self._must_wait():
             data, self._unparsed = self._unparsed, b""
@@ -414,19 +414,19 @@ class ClientConnection(asyncio.Protocol):
             self._hold_input()
         if self.is_closing:
             return
-        if self.current_request is None and self._error_response:
+        if self.current_request is None and self.error_response:
             self._send_error()
-        elif self._is_reading_paused and len(self._unparsed) <= MAX_UNPARSED:
+        elif self.is_reading_paused and len(self._unparsed) <= MAX_UNPARSED:
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        if self._is_reading_paused and not self.transport.is_closing():
-            self._is_reading_paused = False
+        if self.is_reading_paused and not self.transport.is_closing():
+            self.is_reading_paused = False
             self.transport.resume_reading()
 
     def pause_reading(self) -> None:
-        if not self._is_reading_paused and not self.transport.is_closing():
-            self._is_reading_paused = True
+        if not self.is_reading_paused and not self.transport.is_closing():
+            self.is_reading_paused = True
             self.transport.pause_reading()
 
     def _queue_error(self, status: int, message: str) -> None:
@@ -435,13 +435,13 @@ class ClientConnection(asyncio.Protocol):
         head = f"{STATUS_LINES[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
         if status == 503:
             head += f"retry-after: {RETRY_AFTER:g}\r\n"
-        self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
+        self.error_response = f"{head}connection: close\r\n\r\n".encode() + body
         self.ignores_input, self._unparsed = True, b""
         request = self._parser.request
         self._parser.drop_input()
         self._hold_input()
         if request is not None and request is not self.current_request:
-            self._pipelined.pop()
+            self.pipelined.pop()
         elif request is not None:
             # Its body will never be complete: for the task that waits for it, the client has left.
             self.current_request = None
@@ -453,17 +453,17 @@ class ClientConnection(asyncio.Protocol):
             self._send_error()
 
     def _send_error(self) -> None:
-        self.transport.write(self._error_response)
+        self.transport.write(self.error_response)
         self._close_after_response()
 
     def _close_after_response(self) -> None:
         """Close after the last response. Closing a socket while its client still sends causes a reset, and the response
         may be lost: so first only our side is closed, and input is dropped for a while."""
         parser = self._parser
-        is_reading = self._is_reading_paused or parser.is_reading_head or parser.request is not None
-        has_input = self._has_late_data or is_reading or self._pipelined or self._unparsed or self._error_response
+        is_reading = self.is_reading_paused or parser.is_reading_head or parser.request is not None
+        has_input = self._has_late_data or is_reading or self.pipelined or self._unparsed or self.error_response
         self.is_closing = self.ignores_input = True
-        self._pipelined.clear()
+        self.pipelined.clear()
         self._unparsed = b""
         self._hold_input()
         parser.request = None
@@ -500,7 +500,7 @@ class ClientConnection(asyncio.Protocol):
         request = self.current_request
         if request is None:
             return self._parser.is_reading_head
-        return request is self._parser.request and not request.has_started_response and not self._is_reading_paused
+        return request is self._parser.request and not request.has_started_response and not self.is_reading_paused
 
     def stop_accepting(self, idle_seconds: float, turns: int = TURNS_TO_READ) -> None:
         """Close the connection if it is idle. Otherwise, or if a request comes in time, that is answered first."""

@@ -29,7 +29,7 @@ class RecentExchanges:
     def __init__(self) -> None:
         self._exchanges: deque[ExchangeRecord | bytes] = deque()
         self.max_exchanges = self._max_bytes = 0
-        self._used_bytes = 0
+        self.used_bytes = 0
         self._last_number = 0
         self.removed = 0
         """Exchanges that were removed because of the limits."""
@@ -50,12 +50,12 @@ class RecentExchanges:
 
     def take(self, size: int) -> bool:
         """Reserve memory for captured traffic; False if there is not enough, though nothing is left to remove."""
-        self._used_bytes += size
-        while self._used_bytes > self._max_bytes and self._exchanges:
+        self.used_bytes += size
+        while self.used_bytes > self._max_bytes and self._exchanges:
             self._remove_oldest()
-        if self._used_bytes <= self._max_bytes:
+        if self.used_bytes <= self._max_bytes:
             return True
-        self._used_bytes -= size
+        self.used_bytes -= size
         return False
 
     def keep_finished(self, records: Iterable[ExchangeRecord]) -> None:
@@ -68,26 +68,26 @@ class RecentExchanges:
                 packed = pack_exchange(record)
                 if packed is not None:
                     self._exchanges[record.number - first] = packed
-                    self._used_bytes += len(packed) - reserved
+                    self.used_bytes += len(packed) - reserved
                 elif capture is not None:
-                    self._used_bytes += capture.count_bytes() - reserved
+                    self.used_bytes += capture.count_bytes() - reserved
             elif capture is not None:
-                self._used_bytes -= capture.discard()
+                self.used_bytes -= capture.discard()
                 record.traffic.capture = None
-        while self._used_bytes > self._max_bytes and self._exchanges:
+        while self.used_bytes > self._max_bytes and self._exchanges:
             self._remove_oldest()
 
     def _remove_oldest(self) -> None:
         exchange = self._exchanges.popleft()
         self.removed += 1
         if isinstance(exchange, bytes):
-            self._used_bytes -= len(exchange)
+            self.used_bytes -= len(exchange)
             return
         exchange.number = 0
         capture = exchange.traffic.capture
         if capture is not None:
             # What has ended goes with its record; what still runs goes on without being captured.
-            self._used_bytes -= capture.counted or capture.discard()
+            self.used_bytes -= capture.counted or capture.discard()
 
     @property
     def _first_number(self) -> int:

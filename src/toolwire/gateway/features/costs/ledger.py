@@ -306,7 +306,7 @@ class LedgerWriter:
         """Ids of calls that were written, or may have been, while they ran."""
         self._removed: dict[str, None] = {}
         """Those of them that have used nothing."""
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_closing = False
         self._down_reason = ""
@@ -317,7 +317,7 @@ class LedgerWriter:
         """A call was sent. If it lasts, it is written before it ends."""
         call.row_id = f"{self._writer_id}-{next(self._numbers)}"
         self._started.append((monotonic() + START_DELAY, running, call))
-        if self._task is None:
+        if self.task is None:
             self._start_writing()
 
     def end_call(self, record: ExchangeRecord, call: CallUsage) -> None:
@@ -327,7 +327,7 @@ class LedgerWriter:
             self._drop(1)
         else:
             self._queue[id] = make_row(id, record, call)
-        if self._task is None:
+        if self.task is None:
             self._start_writing()
 
     def drop_call(self, call: CallUsage) -> None:
@@ -335,7 +335,7 @@ class LedgerWriter:
         self._queue.pop(call.row_id, None)
         if call.row_id in self._noted:
             self._removed[call.row_id] = None
-            if self._task is None:
+            if self.task is None:
                 self._start_writing()
 
     def _start_writing(self) -> None:
@@ -344,7 +344,7 @@ class LedgerWriter:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 return  # a reload in another thread logs, too; the next records of the loop start the writing
-            self._task = loop.create_task(self._write())
+            self.task = loop.create_task(self._write())
 
     @property
     def queued_rows(self) -> int:
@@ -367,7 +367,7 @@ class LedgerWriter:
                 else:
                     delay = min(2 * delay, MAX_RETRY_SECONDS) if delay >= FIRST_RETRY_SECONDS else FIRST_RETRY_SECONDS
         finally:
-            self._task = None
+            self.task = None
 
     def _queue_running(self) -> None:
         """Queue the calls that have been running for a while."""
@@ -415,8 +415,8 @@ class LedgerWriter:
         """Write what waits. If the store is down, it is lost: the log says how many rows."""
         self._is_closing = True
         self._wake.set()
-        if self._task is not None:
-            await self._task
+        if self.task is not None:
+            await self.task
         if self._queue or self._removed:
             await self._write()
         if lost := len(self._queue):

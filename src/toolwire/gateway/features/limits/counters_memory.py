@@ -54,12 +54,12 @@ class _Hold(Struct, eq=False, gc=False):
 class MemoryCounters:
     def __init__(self, file: CounterFile | None = None, clock: Callable[[], float] = time.time) -> None:
         self._file, self._clock = file, clock
-        self._cells: dict[str, _Cell] = {}
+        self.cells: dict[str, _Cell] = {}
         self._holds: dict[str, _Hold] = {}
         self._next_expiry = inf
         """Until then no lease ends."""
         self._unwritten: dict[tuple[str, int], _Cell] = {}
-        self._write_task: asyncio.Task[None] | None = None
+        self.write_task: asyncio.Task[None] | None = None
 
     async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
         now = self._clock()
@@ -69,7 +69,7 @@ class MemoryCounters:
         states: list[CounterState] = []
         refused: tuple[int, ...] = ()
         for charge in charges:
-            cell = self._cells.get(charge.counter)
+            cell = self.cells.get(charge.counter)
             if cell is None or not cell.start <= now < cell.end:
                 cell = self._open_cell(charge, now)
             taken = cell.used + cell.held
@@ -99,8 +99,8 @@ class MemoryCounters:
                 if self._file is not None:
                     cell.unwritten += amount
                     self._unwritten[cell.counter, cell.start] = cell
-        if self._unwritten and (self._write_task is None or self._write_task.done()):
-            self._write_task = asyncio.get_running_loop().create_task(self._write_used())
+        if self._unwritten and (self.write_task is None or self.write_task.done()):
+            self.write_task = asyncio.get_running_loop().create_task(self._write_used())
         return True
 
     async def settle(self, settlements: Sequence[Settlement]) -> StoreDown | None:
@@ -125,7 +125,7 @@ class MemoryCounters:
     async def list_counters(self) -> list[CounterUse] | StoreDown:
         now = self._clock()
         self._release_expired(now)
-        uses = [_describe_cell(cell, now) for _, cell in sorted(self._cells.items()) if cell.start <= now < cell.end]
+        uses = [_describe_cell(cell, now) for _, cell in sorted(self.cells.items()) if cell.start <= now < cell.end]
         return [use for use in uses if use.used or use.held]
 
     async def sweep(self) -> StoreDown | None:
@@ -135,16 +135,16 @@ class MemoryCounters:
             id: hold for id, hold in self._holds.items() if not hold.is_released or hold.expires + KEPT_SECONDS > now
         }
         in_use = {cell.counter for hold in self._holds.values() for cell in hold.cells}
-        self._cells = {
-            name: cell for name, cell in self._cells.items() if cell.end > now and (cell.used or name in in_use)
+        self.cells = {
+            name: cell for name, cell in self.cells.items() if cell.end > now and (cell.used or name in in_use)
         }
         return await self._file.sweep() if self._file is not None else None
 
     async def close(self) -> None:
         """Write what is not written yet."""
-        if self._write_task is not None and not self._write_task.done():
-            await asyncio.wait([self._write_task], timeout=WRITE_RETRY_SECONDS)
-            self._write_task.cancel()
+        if self.write_task is not None and not self.write_task.done():
+            await asyncio.wait([self.write_task], timeout=WRITE_RETRY_SECONDS)
+            self.write_task.cancel()
         if self._file is not None:
             await self._write_batch(self._file)
             await self._file.close()
@@ -153,7 +153,7 @@ class MemoryCounters:
         """The cell of a window that has just begun."""
         is_loaded = self._file is None or charge.unit == "none"
         cell = _Cell(charge.counter, charge.unit, *find_window(charge.unit, now), is_loaded=is_loaded)
-        self._cells[charge.counter] = cell
+        self.cells[charge.counter] = cell
         return cell
 
     def _release_expired(self, now: float) -> None:

@@ -44,7 +44,7 @@ class Reservations:
         self.counters = counters
         self._lease, self._report, self._on_renewal = lease, report, on_renewal
         self._id_prefix, self._numbers = secrets.token_hex(8), itertools.count()
-        self._open: dict[str, None] = {}
+        self.open: dict[str, None] = {}
         """The reservations of requests that run."""
         self._unsettled: deque[tuple[Settlement, float]] = deque()
         """What has ended, with the time until which it is tried."""
@@ -72,7 +72,7 @@ class Reservations:
         if type(result) is StoreDown:  # `isinstance` is slow for a Struct that is not one
             return result
         if not result.refused:
-            self._open[id] = None
+            self.open[id] = None
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._work())
                 self._task.add_done_callback(self._on_work_ended)
@@ -80,7 +80,7 @@ class Reservations:
 
     def settle(self, id: str, amounts: tuple[int, ...]) -> None:
         """The request has ended, and has used this."""
-        self._open.pop(id, None)
+        self.open.pop(id, None)
         settlement = Settlement(id, amounts)
         if self.counters.settle_now(settlement):
             return
@@ -153,7 +153,7 @@ class Reservations:
             return False
 
     async def _renew_all(self) -> None:
-        ids = [*self._open, *(settlement.id for settlement, _ in self._unsettled)]
+        ids = [*self.open, *(settlement.id for settlement, _ in self._unsettled)]
         for start in range(0, len(ids), BATCH_SIZE):
             if self._note_result(await self.counters.renew(ids[start : start + BATCH_SIZE], self._lease)) is not None:
                 return
