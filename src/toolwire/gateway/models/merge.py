@@ -63,7 +63,7 @@ def filter_models(router: Router, models: Iterable[ModelInfo], key: ClientKey | 
     return tuple(model for model in models if router.may_use(model.id, key))
 
 
-def may_use_provider(router: Router, provider: Provider, key: ClientKey | None) -> bool:
+def may_use_provider(provider: Provider, key: ClientKey | None) -> bool:
     """Could the client use any model of this provider? Others are not mentioned to it."""
     if key is None:
         return True

@@ -418,7 +418,7 @@ class Routes:
             self._merged_models = (merged_from, models)
         shown = filter_models(router, self._merged_models[1], key)
         body = call.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
-        usable = [one for one in lists if may_use_provider(router, one.provider, key)]
+        usable = [one for one in lists if may_use_provider(one.provider, key)]
         headers = header_values(usable)
         return Reply(200, {**JSON_HEADERS, **headers} if headers else JSON_HEADERS, encode(body))
 
