@@ -24,7 +24,7 @@ from toolwire.schema.descriptions import add_descriptions, describe_name, missin
 from toolwire.schema.keywords import ANNOTATION_KEYWORDS
 from toolwire.schema.object_root import convert_to_object_root
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
-from toolwire.schema.repair import convert_arguments, restore_arguments
+from toolwire.schema.repair import convert_arguments, drop_invalid_keywords, restore_arguments
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.strict import (
     STRICT_ALL_REQUIRED,
@@ -1306,3 +1306,11 @@ def test_a_property_has_the_description_that_it_refers_to(child: Any, is_describ
     added = add_descriptions(schema)
     assert (added.schema == schema) is is_described
     assert missing_descriptions(added.schema) == []
+
+
+def test_what_is_named_twice_stays_once() -> None:
+    """A property that is required twice is still required."""
+    schema = {"type": "object", "properties": {"a": {"type": ["string", "null", "string"]}}, "required": ["a", "a"]}
+    made = drop_invalid_keywords(schema)
+    assert made.schema == {"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}
+    assert len(made.changes) == 2

@@ -94,6 +94,13 @@ def test_nothing_is_also_a_text_that_says_nothing(served: Served, body: dict[str
     assert status == 400, said
 
 
+@pytest.mark.parametrize("protocol", ["openai-chat", "openai-responses", "anthropic", "unified"])
+def test_tools_as_an_mcp_server_lists_them(served: Served, protocol: str) -> None:
+    tools = [{**FIELDS, "inputSchema": SCHEMA}]
+    status, said = ask_loopback(served, protocol, {**TURNS[protocol], "tools": tools})
+    assert (status, "`inputSchema`" in said) == (400, True), said
+
+
 CONTENTS = [
     ("openai-chat", {"role": "user", "parts": [{"text": "Hi"}]}, "gemini"),
     ("openai-chat", {"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": "input_image", "image_url": "https://e.org/i.png"}]}, "openai-responses"),

@@ -197,8 +197,6 @@ class Ledger(msgspec.Struct, eq=False):
         """Note a loss. `what` is a sentence without its full stop, `why` overrides the usual reason of the code."""
         if path is not None and _is_added(path):
             return  # the client has lost nothing of what it did not send
-        if code in CONTENT_CODES:
-            self.may_lack_content = True
         if type(path) is Paths:
             for place in path:
                 self.notes.setdefault((code, place, what), why)
@@ -224,6 +222,7 @@ class Ledger(msgspec.Struct, eq=False):
     def note_unknown_fields(self, unknown_fields: Iterable[UnknownField]) -> None:
         """Note keys that only a writer of the source protocol could write back."""
         for field in unknown_fields:
+            self.may_lack_content = True
             self.note(field.code, (field.path, field.key), field.what or f"`{field.key}` was left out")
 
     def note_repairs(self, places: list[Path]) -> None:
@@ -273,6 +272,7 @@ class Ledger(msgspec.Struct, eq=False):
         self.note("part-dropped", source_path(part), f"{what}: {details[:MAX_QUOTED]}" if details else what)
 
     def note_opaque(self, part: Opaque) -> None:
+        self.may_lack_content = True
         self.note("opaque-dropped", source_path(part), f"`{part.kind}` was left out")
 
     def note_unwritten_settings(self, settings: Settings, present: Collection[str], written: frozenset[str]) -> None:

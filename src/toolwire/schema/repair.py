@@ -38,7 +38,7 @@ from toolwire.schema.object_root import (
 )
 from toolwire.schema.standard import convert_to_standard, make_nullable
 from toolwire.schema.strict import convert_to_strict, strict_problems, unenforceable
-from toolwire.schema.validate import NOT_A_SCHEMA, find_schema_problems
+from toolwire.schema.validate import NAMED_TWICE, NOT_A_SCHEMA, find_schema_problems
 
 ANY_ARGUMENTS: Final[Object] = {"type": "object", "properties": {}}
 MAX_REPAIRS: Final = 4
@@ -201,6 +201,9 @@ def _drop_value(schema: Json, path: Path, what: str, notes: ChangeLog) -> None:
     if isinstance(holder, list) or what.startswith(NOT_A_SCHEMA):
         notes.add(path, f"{what}; any value is accepted here")
         holder[last] = {}
+    elif last in holder and what == NAMED_TWICE:
+        notes.add(path, f"`{last}` {what}; once is kept")
+        holder[last] = list(dict.fromkeys(holder[last]))
     elif last in holder:
         notes.add(path, f"`{last}` was left out: {what}")
         del holder[last]

@@ -58,6 +58,7 @@ _TYPE_PHRASES: Final[Mapping[str, str]] = {
 NO_TARGET: Final = "has no target in this schema"
 
 
+NAMED_TWICE: Final = "contains a name twice"
 NOT_A_SCHEMA: Final = "a schema is an object, true or false"
 
 
@@ -147,7 +148,7 @@ def _check_names(value: Json) -> str:
     for item in value:
         if not isinstance(item, str):
             return f"must contain strings only, not {describe_json_type(item)}"
-    return "" if len(set(value)) == len(value) else "contains a name twice"
+    return "" if len(set(value)) == len(value) else NAMED_TWICE
 
 
 def _check_types(value: Json) -> str:
@@ -160,7 +161,7 @@ def _check_types(value: Json) -> str:
             return f"{short_json(item, 60)} is not a type"
     if not value:
         return "must contain at least one type"
-    return "" if len({canonical_key(item) for item in value}) == len(value) else "contains a type twice"
+    return "" if len({canonical_key(item) for item in value}) == len(value) else NAMED_TWICE
 
 
 _ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", "[]")

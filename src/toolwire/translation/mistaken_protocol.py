@@ -59,6 +59,8 @@ def _describe_shape(codec: Codec, body: Object) -> str:
     for other in others if isinstance(tools, list) else ():
         if _count_unknown(other, {other.constraints.turns_key: [], "tools": tools}) == 0:
             return f"these tools look like those of {other.name}, whose requests go to {_endpoint_of(other.name)}"
+    if isinstance(tools, list) and any(isinstance(tool, dict) and "inputSchema" in tool for tool in tools):
+        return "these tools look like those of an MCP server, which calls their schema `inputSchema`"
     for other in others if body.get("tool_choice") is not None else ():
         if _writes_choice(other, body["tool_choice"]) and not _writes_choice(codec, body["tool_choice"]):
             name = other.name

@@ -105,8 +105,9 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     )
 
 
-_FOREIGN_KEYS = frozenset({"function", "parameters"})
-"""Where OpenAI has the schema of a tool. Such a tool would pass as one of a type that is not known yet, and be lost."""
+_FOREIGN_KEYS = frozenset({"function", "parameters", "inputSchema"})
+"""Where OpenAI and MCP have the schema of a tool. Such a tool would pass as one of a type that is not known yet, and be
+lost, or its schema would be."""
 
 
 def _find_provider_tool(kind: str) -> str:

@@ -100,7 +100,10 @@ def family(model: str, native: bool = False) -> Family:
 
 
 SAMPLING_MEMBERS = ("temperature", "top_p", "logprobs", "top_logprobs")
-JUDGED_MEMBERS = frozenset({"tools", "functions", "max_tokens", "stop", *SAMPLING_MEMBERS})
+MEMBERS_WITH_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"})
+"""Members that OpenAI refuses in a request without tools: "'tool_choice' is only allowed when 'tools' are specified",
+"[] is too short - 'tools'" (its answers, November 2026)."""
+JUDGED_MEMBERS = MEMBERS_WITH_TOOLS.union(("max_tokens", "stop"), SAMPLING_MEMBERS)
 
 
 def _refused_members(family: Family) -> frozenset[str]:

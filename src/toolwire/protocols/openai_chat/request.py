@@ -51,6 +51,7 @@ from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.tokens import is_openai_model
 from toolwire.core.tool_choice import LONGEST_MODE, fit_tool_choice, has_other_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
@@ -62,6 +63,7 @@ from toolwire.protocols.openai_chat.content import (
     write_text,
 )
 from toolwire.protocols.openai_chat.models import (
+    MEMBERS_WITH_TOOLS,
     SAMPLING_SETTINGS,
     Family,
     family,
@@ -493,6 +495,8 @@ _NO_KEYS: frozenset[str] = frozenset()
 
 
 def write_request(request: Request, ledger: Ledger) -> Object:
+    if not request.tools and is_own(request.origin) and is_openai_model(request.model):
+        request = _leave_out_tool_members(request, ledger)
     origin = request.origin
     known = family(request.model, is_own(origin) or ledger.source == NAME)
     if (wire := intact_wire(origin)) is not None and known.refused.isdisjoint(wire):
@@ -517,6 +521,20 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if "max_tokens" in known.refused and out.pop("max_tokens", None) is not None:  # beside `max_completion_tokens`
         ledger.note("no-counterpart", (None, "max_tokens"), "`max_tokens` was left out")
     return out
+
+
+def _leave_out_tool_members(request: Request, ledger: Ledger) -> Request:
+    """A request without tools as OpenAI's own models take it."""
+    origin = request.origin
+    wire = origin.wire if origin is not None else None
+    if origin is None or not isinstance(wire, dict) or MEMBERS_WITH_TOOLS.isdisjoint(wire):
+        return request
+    for key in filter(MEMBERS_WITH_TOOLS.__contains__, wire):
+        what, why = f"`{key}` was left out of a request without tools", f"{request.model} refuses it there"
+        ledger.note("setting-mapped", (None, key), what, why)
+    kept = {key: value for key, value in wire.items() if key not in MEMBERS_WITH_TOOLS}
+    settings = replace(request.settings, parallel=None)
+    return replace(request, choice=None, settings=settings, origin=replace(origin, wire=kept))
 
 
 def _write_settings(request: Request, out: Object, family: Family, ledger: Ledger) -> None:
