@@ -1,4 +1,4 @@
-"""A whole answer is the same whether the conversation that it belongs to is still in memory or not."""
+"""An answer is the same whether the conversation that it belongs to is still in memory or not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from material import PAIRS, SAMPLES
 from toolwire import Malformed
@@ -14,6 +15,7 @@ from toolwire.core.json_values import decode, encode
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 OPTIONS = {
@@ -23,6 +25,9 @@ OPTIONS = {
 }
 ANSWERS = {
     name: [path.read_bytes() for path in sorted((SAMPLES / name.replace("-", "_")).glob("*.json"))] for name in CODECS
+}
+STREAMS = {
+    name: [path.read_bytes() for path in sorted((SAMPLES / name.replace("-", "_")).glob("*.sse"))] for name in CODECS
 }
 
 
@@ -49,10 +54,22 @@ def test_an_answer_needs_nothing_that_is_forgotten(client: str, target: str, opt
         assert answer(forgetful, body) == answer(kept, body)
 
 
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_a_stream_needs_nothing_that_is_forgotten(client: str, target: str, options: Options) -> None:
+    for data in STREAMS[target]:
+        kept, forgetful = (start_exchange(client, target, replace(options, stream=True)) for _ in range(2))
+        forgetful.forget_turns()
+        streams = [StreamTranslation(exchange) for exchange in (kept, forgetful)]
+        assert len({stream.feed(data) + stream.close() for stream in streams}) == 1
+        assert streams[0].losses == streams[1].losses
+        assert dict(streams[0].memory_records) == dict(streams[1].memory_records)
+
+
 @pytest.mark.parametrize(("client", "target"), PAIRS)
 def test_a_conversation_does_not_wait_for_its_answer(client: str, target: str) -> None:
     exchange = start_exchange(client, target, OPTIONS["no store"])
-    needs_turns = exchange.can_take_rounds
+    needs_turns = exchange.can_take_rounds or (client == target and CODECS[client].estimates_input)
     exchange.forget_turns()
     asked = exchange.writer_context("").request
     assert asked is not None

@@ -143,6 +143,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """What made-up ids are derived from."""
     request_ledger: Ledger | None = None
     """The losses of the request: unified lists them in the answer."""
+    input_tokens: int | None = None
+    """An estimate of the request's tokens, made before its turns were dropped; None while it has them."""
 
 
 DeltaWriter = Callable[[str], bytes]
@@ -627,6 +629,8 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     make_stream_writer: Callable[[Ledger, WriteContext], StreamWriter]
     request_members: RequestMembers = RequestMembers()
     """The names of the members of its requests, for those who decide by a body that is not translated."""
+    estimates_input: bool = False
+    """Does a stream begin with the tokens of the request, estimated where the provider says them only at the end?"""
     peek_request: Callable[[Members], RequestPeek | None] = peek_members
     """What the outermost members of a request say; None if one of them is of another type."""
     rewrite_unusual: Callable[[Object], Object] = lambda body: body

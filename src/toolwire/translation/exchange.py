@@ -26,6 +26,7 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Body, Malformed, Object, Path, decode, encode, parse_body, parse_object
 from toolwire.core.known_tools import KnownTools
 from toolwire.core.losses import Ledger, Loss
+from toolwire.core.tokens import estimate_tokens
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo
 from toolwire.tool_formats.prompt_table import ToolPrompt
@@ -118,6 +119,8 @@ class Exchange:
     _client_request: Request | None = None
     _request_repairs: Sequence[Path] = ()
     """The places in the request where U+FFFD replaced half of a surrogate pair."""
+    _input_tokens: int | None = None
+    """See `WriteContext.input_tokens`."""
     _prefix_digests: signature_memory.PrefixDigests | None = None
     """Digests of what is before each turn: a record is restored only where its context is the same."""
     _request_ledger: Ledger | None = None
@@ -153,7 +156,7 @@ class Exchange:
             options.expect_hidden_calls
             or bool(options.tools)
             or options.tool_search != "off"
-            or any(rule.can_refuse_calls for rule in options.policy)
+            or (options.policy != () and any(rule.can_refuse_calls for rule in options.policy))
         )
         self.uses_memory = self._remembers_seals or self._remembers_hidden_calls
         """Can there be records to keep for the client?"""
@@ -169,8 +172,9 @@ class Exchange:
         """The keys under which a store may have records for this request."""
         if not self.uses_memory:
             return ()
-        request = self._read_request(body)
-        self._read_ahead = (body, request)
+        if self._read_ahead is None or self._read_ahead[0] is not body:
+            self._read_ahead = (body, self._read_request(body))
+        request = self._read_ahead[1]
         keys = signature_memory.memory_keys(request)
         if self._remembers_hidden_calls:
             keys = tuple(dict.fromkeys((*keys, *signature_memory.hidden_call_keys(request))))
@@ -293,13 +297,17 @@ class Exchange:
         return self.provider.write_request(request, ledger)
 
     def forget_turns(self) -> None:
-        """Drop the conversation, if a whole answer needs nothing of it: it is ten thousand objects, and an answer can
-        take minutes."""
+        """Drop the conversation, if the answer needs nothing of it: it is ten thousand objects, and an answer can take
+        minutes."""
         asked, sent = self._client_request, self._provider_request
         if asked is None or sent is None or self.can_take_rounds:
             return
         if self.uses_memory and self.provider.constraints.binds_reasoning_to_tools(sent.model):
             return
+        if sent.stream and self.client.estimates_input:
+            if not self.is_cross_protocol:
+                return  # the provider says it where the client's protocol has it: no estimate in advance
+            self._input_tokens = estimate_tokens(asked)
         key, self._prefix_digests = self.client.constraints.turns_key, None
         self._client_request, self._provider_request = _without_turns(asked, key), replace(sent, turns=(), origin=None)
 
@@ -570,7 +578,8 @@ class Exchange:
         return {name: client_name for name, client_name in pairs if client_name != name}
 
     def writer_context(self, seed: str) -> WriteContext:
-        return WriteContext(self._client_request, self.now, self.seed or seed, self._request_ledger)
+        seed = self.seed or seed
+        return WriteContext(self._client_request, self.now, seed, self._request_ledger, self._input_tokens)
 
     # --- what to keep for the client's next request ---
 

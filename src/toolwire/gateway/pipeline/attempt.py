@@ -90,9 +90,9 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
 
 
 def _forget_conversation(call: GatewayRequest, prepared: PreparedRequest) -> None:
-    """What was decoded of a long request does not wait for its answer. A stream may need its turns, for an estimate."""
+    """What was decoded of a long request does not wait for its answer."""
     call.body.forget_values()
-    if not prepared.is_passthrough and not call.stream:
+    if not prepared.is_passthrough:
         prepared.exchange.forget_turns()
 
 

@@ -92,8 +92,8 @@ def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledg
 
 async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:
     """What the store has for the earlier turns of a request."""
-    data = call.body.data
-    ids = await run_by_size(len(data), lambda: exchange.memory_keys(data))
+    find_keys = partial(exchange.memory_keys, call.body.data)
+    ids = find_keys() if len(call.body.data) < LARGE_BODY else await run_in_thread(find_keys)
     if not ids or call.signature_store is None:
         return EMPTY_MAPPING
     return await call.signature_store.load_signatures(ids)

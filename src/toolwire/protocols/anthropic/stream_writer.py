@@ -182,7 +182,10 @@ class StreamWriter(EventWriter):
         usage = event.usage
         if usage is None or not usage.input:
             # Agents show the use of the context from this; the exact count comes at the end.
-            usage = Usage(0 if context.request is None else tokens.estimate_tokens(context.request))
+            estimate = context.input_tokens
+            if estimate is None:
+                estimate = 0 if context.request is None else tokens.estimate_tokens(context.request)
+            usage = Usage(estimate)
         self._message_id = message_id(event.id, context)
         message: Object = {
             "id": self._message_id,

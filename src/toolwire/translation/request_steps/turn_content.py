@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -46,6 +46,7 @@ CONTINUE = "Continue."
 """The text of a user turn that is added: before the first turn of the assistant, after instructions alone, or instead
 of an empty one."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+_ROLE_OF, _PARTS_OF = attrgetter("role"), attrgetter("parts")
 
 
 def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
@@ -58,17 +59,18 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
         return request
     rest = request.turns
     leading = [*takewhile(lambda turn: turn.role in _SYSTEM_ROLES, rest)]
-    top = [part for turn in leading for part in turn.parts]
-    is_plain_text = all(isinstance(part, Text) and part.cache is None for part in top)
-    if constraints.system_placement == "both" and (not is_plain_text or len(leading) == len(rest)):
-        return request if rest or not request.system else _system_as_turn(request, ledger)
+    top = [*chain.from_iterable(map(_PARTS_OF, leading))]
+    if constraints.system_placement == "both":
+        is_plain_text = all(isinstance(part, Text) and part.cache is None for part in top)
+        if not is_plain_text or len(leading) == len(rest):
+            return request if rest or not request.system else _system_as_turn(request, ledger)
     if leading:
         for turn in leading:
             if turn.name:
                 ledger.note("no-counterpart", source_path(turn), f"the name `{turn.name}` of a turn was left out")
         rest = rest[len(leading) :]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
-    if not _SYSTEM_ROLES.isdisjoint([turn.role for turn in rest]):
+    if not _SYSTEM_ROLES.isdisjoint(map(_ROLE_OF, rest)):
         model = request.model
         turns = [_map_mid_system_turn(number, rest, constraints, model, ledger) for number in range(len(rest))]
         return with_turns(request, turns)
@@ -459,9 +461,6 @@ class RequestFeatures(Struct):
                 self.rare.add("media results")
             elif kind is ToolsAdded or kind is ToolReference:
                 self.rare.add("loaded tools")
-
-
-_PARTS_OF = attrgetter("parts")
 
 
 def request_features(request: Request) -> RequestFeatures:
