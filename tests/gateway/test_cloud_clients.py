@@ -28,7 +28,7 @@ targets = pytest.mark.parametrize("target", ["", "openai-chat", "anthropic"], id
 
 
 @pytest.fixture(scope="module")
-def keyed(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def gateway_with_key(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway whose clients need the key of Ann."""
     file = tmp_path_factory.mktemp("keyed") / "toolwire.toml"
     file.write_text(configuration(provider.url) + KEYS)
@@ -57,8 +57,12 @@ def start(base: str, provider: Provider, name: str, target: str, stream: bool, *
 
 @streams
 @targets
-def test_a_conversation_with_a_tool(keyed: str, provider: Provider, name: str, target: str, stream: bool) -> None:
-    client, talk = start(keyed, provider, name, target, stream, ScriptedAnswer(calls=(PARIS,)), ScriptedAnswer(DONE))
+def test_a_conversation_with_a_tool(
+    gateway_with_key: str, provider: Provider, name: str, target: str, stream: bool
+) -> None:
+    client, talk = start(
+        gateway_with_key, provider, name, target, stream, ScriptedAnswer(calls=(PARIS,)), ScriptedAnswer(DONE)
+    )
     called, done = client.run()
     assert [(call.name, call.arguments) for call in called.calls] == [PARIS]
     assert done.text == DONE
@@ -67,8 +71,8 @@ def test_a_conversation_with_a_tool(keyed: str, provider: Provider, name: str, t
 
 
 @streams
-def test_a_refusal_of_the_provider(keyed: str, provider: Provider, name: str, stream: bool) -> None:
-    client, talk = start(keyed, provider, name, "", stream, Step(fails="rate"))
+def test_a_refusal_of_the_provider(gateway_with_key: str, provider: Provider, name: str, stream: bool) -> None:
+    client, talk = start(gateway_with_key, provider, name, "", stream, Step(fails="rate"))
     with pytest.raises(client.raises) as caught:
         client.run()
     assert RATE in str(caught.value)
@@ -77,9 +81,11 @@ def test_a_refusal_of_the_provider(keyed: str, provider: Provider, name: str, st
 
 
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
-def test_a_stream_that_breaks_off_is_never_a_success(keyed: str, provider: Provider, name: str, breaks: Any) -> None:
+def test_a_stream_that_breaks_off_is_never_a_success(
+    gateway_with_key: str, provider: Provider, name: str, breaks: Any
+) -> None:
     client, talk = start(
-        keyed, provider, name, "", True, Step(ScriptedAnswer("Half of what I say.", (PARIS,)), breaks=breaks)
+        gateway_with_key, provider, name, "", True, Step(ScriptedAnswer("Half of what I say.", (PARIS,)), breaks=breaks)
     )
     with pytest.raises(client.raises):
         client.run()
