@@ -1,7 +1,7 @@
 """Builds the documentation site from docs/ with Zensical: `make docs`. The result is build/site.
 
 docs/README.md is the one list of all pages: its headings and links become the navigation. Files outside docs/ that a
-page links to (CONTRIBUTING.md, the JSON Schema, …) become part of the site. A link that leads nowhere fails the build.
+page links to (CONTRIBUTING.md, …) become part of the site. A link that leads nowhere fails the build.
 A page of the result may not load anything from another host: a Content-Security-Policy forbids it.
 """
 
