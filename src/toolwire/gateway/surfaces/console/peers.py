@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,12 +35,15 @@ AnswerQuestion = Callable[[Question], Awaitable[AsyncIterator[bytes]]]
 
 
 def load_secret(directory: Path) -> bytes:
-    """The secret that signs cookies, the same for all workers: the first one makes it."""
+    """The secret that signs cookies, the same for all workers: the first one makes it. It is written before it has its
+    name, because others who find it empty would sign with nothing."""
     path = directory / SECRET_FILE
+    descriptor, made = tempfile.mkstemp(dir=directory, prefix=SECRET_FILE)  # which nobody else may read
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(make_secret())
     with suppress(FileExistsError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(make_secret())
+        os.link(made, path)
+    os.unlink(made)
     return path.read_bytes()
 
 
