@@ -90,6 +90,40 @@ export interface ConsoleState {
   protocols: readonly ProtocolInfo[];
 }
 
+/** An exchange as a conversation. A side is null if it cannot be read, or no provider was asked. */
+export interface Conversation {
+  client: ConversationSide | null;
+  provider: ConversationSide | null;
+}
+
+/** A part of a turn, as it can be read. */
+export interface ConversationPart {
+  kind: "call" | "media" | "other" | "reasoning" | "refusal" | "result" | "text";
+  text: string;
+  is_cut: boolean;
+  name: string;
+  call_id: string;
+  pictures: readonly string[];
+  is_error: boolean;
+  place: string;
+  is_changed: boolean;
+  losses: readonly LossRow[];
+}
+
+/** What one side has sent and got; instructions are the first turn, of the role `system`. */
+export interface ConversationSide {
+  protocol: string;
+  turns: readonly ConversationTurn[];
+  hidden_turns: number;
+}
+
+export interface ConversationTurn {
+  role: string;
+  is_answer: boolean;
+  parts: readonly ConversationPart[];
+  place: string;
+}
+
 export interface Cooldown {
   model: string;
   seconds: number;
@@ -129,11 +163,14 @@ export interface ExchangeRow {
   started_at: number;
   first_byte_ms: number | null;
   duration_ms: number | null;
+  asked: string;
+  answered: string;
   operation: string;
   method: string;
   path: string;
   agent: string;
   key_name: string;
+  team: string;
   client_protocol: string;
   provider_protocol: string;
   provider: string;

@@ -565,7 +565,7 @@ def test_planted_secrets_are_nowhere(served: Served, stream: bool) -> None:
     shown = [
         get(served, path).data.decode()
         for path in (
-            "state", "exchanges", f"exchanges/{id}", f"exchanges/{id}/case", "sessions", f"sessions/{session}",
+            "state", "exchanges", f"exchanges/{id}", f"exchanges/{id}/conversation", f"exchanges/{id}/case", "sessions", f"sessions/{session}",
             "providers", "models",
         )
     ]  # fmt: skip
@@ -601,8 +601,8 @@ def test_the_key_of_a_client_is_nowhere(tmp_path: Path, stream: bool) -> None:
         served.line(got.id)
         [row] = get(served, "exchanges", session).json()["exchanges"]
         found = [get(served, f"sessions/{row['session']}", session), get(served, "sessions", session)]
-        found += [get(served, f"exchanges/{row['id']}{part}", session) for part in ("", "/case")]
-        assert [one.status for one in found] == [200] * 4
+        found += [get(served, f"exchanges/{row['id']}{part}", session) for part in ("", "/conversation", "/case")]
+        assert [one.status for one in found] == [200] * 5
         assert b"my key is [hidden]" in found[2].data
         assert CLIENT not in f"{row} {seen!r} {found}"
 

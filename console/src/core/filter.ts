@@ -13,6 +13,8 @@ const single = (value: string): readonly string[] => (value ? [value] : []);
 export const FACETS: readonly Facet[] = [
   { name: "client", title: "Client", values: (row) => single(row.client_protocol) },
   { name: "agent", title: "Agent", values: (row) => single(row.agent) },
+  { name: "key", title: "Key", values: (row) => single(row.key_name) },
+  { name: "team", title: "Team", values: (row) => single(row.team) },
   { name: "provider", title: "Provider", values: (row) => single(row.provider) },
   { name: "model", title: "Model", values: (row) => single(row.model || row.requested_model) },
   { name: "tool", title: "Tool", values: (row) => [...new Set([...row.called_tools.map((tool) => tool.client), ...row.tool_runs])] },
@@ -25,13 +27,22 @@ export function failureOf(row: ExchangeRow): string {
   return row.state === "done" || row.state === "running" ? "" : row.state;
 }
 
+/** Model lists, token counts and the like: they are hidden at first, because nobody has asked anything. */
+export function isQuiet(row: ExchangeRow): boolean {
+  return QUIET_OPERATIONS.has(row.operation) && (row.state === "done" || row.state === "running");
+}
+
+const QUIET_OPERATIONS: ReadonlySet<string> = new Set(["models", "count_tokens", "metrics"]);
+
 export interface Filter {
   text: string;
+  /** Are the quiet ones shown, too? */
+  showsQuiet: boolean;
   /** Chosen values by facet. Values of one facet are alternatives; facets must all match. */
   chosen: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-export const NO_FILTER: Filter = { text: "", chosen: new Map() };
+export const NO_FILTER: Filter = { text: "", showsQuiet: false, chosen: new Map() };
 
 export function readFilter(query: URLSearchParams): Filter {
   const chosen = new Map<string, Set<string>>();
@@ -39,13 +50,14 @@ export function readFilter(query: URLSearchParams): Filter {
     const values = query.getAll(name);
     if (values.length) chosen.set(name, new Set(values));
   }
-  return { text: query.get("q") ?? "", chosen };
+  return { text: query.get("q") ?? "", showsQuiet: query.has("all"), chosen };
 }
 
 export function writeFilter(filter: Filter): URLSearchParams {
   const query = new URLSearchParams();
   for (const { name } of FACETS) for (const value of filter.chosen.get(name) ?? []) query.append(name, value);
   if (filter.text) query.set("q", filter.text);
+  if (filter.showsQuiet) query.set("all", "");
   return query;
 }
 
@@ -63,9 +75,9 @@ export function toggleValue(filter: Filter, facet: string, value: string): Filte
 }
 
 export function filterRows(rows: readonly ExchangeRow[], filter: Filter): readonly ExchangeRow[] {
-  if (isEmptyFilter(filter)) return rows;
   const words = textWords(filter.text);
-  return rows.filter((row) => matchesWords(row, words) && FACETS.every((facet) => matchesFacet(row, facet, filter)));
+  const showsQuiet = filter.showsQuiet || !isEmptyFilter(filter);
+  return rows.filter((row) => (showsQuiet || !isQuiet(row)) && matchesWords(row, words) && FACETS.every((facet) => matchesFacet(row, facet, filter)));
 }
 
 function matchesFacet(row: ExchangeRow, facet: Facet, filter: Filter): boolean {
@@ -87,7 +99,8 @@ function matchesWords(row: ExchangeRow, words: readonly string[]): boolean {
     const tools = row.called_tools.flatMap((tool) => [tool.client, tool.provider]);
     text = [
       row.id, row.request_id, row.path, row.operation, row.agent, row.key_name, row.client_protocol, row.provider_protocol,
-      row.provider, row.requested_model, row.model, row.status, row.state, row.failure, row.message, row.session,
+      row.provider, row.requested_model, row.model, row.status, row.state, row.failure, row.message, row.session, row.team,
+      row.asked, row.answered,
       ...row.losses, ...tools, ...row.tool_runs,
     ].join("\n").toLowerCase(); // prettier-ignore
     searched.set(row, text);

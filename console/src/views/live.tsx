@@ -2,8 +2,8 @@ import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ExchangeRow } from "../api";
 import { KEY_HEADER, KEY_VARIABLE } from "../core/code";
-import { countFacets, filterRows, isEmptyFilter, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
-import { formatBytes, formatCost, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens, UNKNOWN } from "../core/format";
+import { countFacets, filterRows, isEmptyFilter, isQuiet, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
+import { formatBytes, formatCost, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens, showInvisible, UNKNOWN } from "../core/format";
 import { moveIndex } from "../core/row_window";
 import { connection, gateway, isPaused, outputs, pauseList, removedCount, rows, waitingCount } from "../gateway";
 import { Arrow, durationText, ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
@@ -106,6 +106,14 @@ export function Live(_: ViewProps) {
         <button type="button" class="button" aria-pressed={isPaused.value} title="Pause the list (p)" onClick={() => pauseList(!isPaused.value)}>
           {isPaused.value ? `Continue${waitingCount.value ? ` (${waitingCount.value} waiting)` : ""}` : "Pause"}
         </button>
+        <label class="quiet-choice">
+          <input
+            type="checkbox"
+            checked={filter.value.showsQuiet}
+            onChange={() => setFilter({ ...filter.value, showsQuiet: !filter.value.showsQuiet })}
+          />{" "}
+          Model lists and counts
+        </label>
         <span class="row-count muted" role="status">
           {shown.length === all.length ? formatCountOf(all.length, "exchange") : `${formatCount(shown.length)} of ${formatCount(all.length)}`}
           {removedCount.value > 0 && all.length > 0 && <span class="older">, {formatCount(removedCount.value)} older ones are gone</span>}
@@ -117,7 +125,7 @@ export function Live(_: ViewProps) {
           <FirstSteps />
         ) : shown.length === 0 ? (
           <EmptyState title="No exchange matches">
-            <button type="button" class="button" onClick={() => setFilter(NO_FILTER)}>
+            <button type="button" class="button" onClick={() => setFilter({ ...NO_FILTER, showsQuiet: true })}>
               Remove all filters
             </button>
           </EmptyState>
@@ -148,9 +156,9 @@ function ListHead() {
     <div class="list-head exchange-row" aria-hidden="true">
       <span>Time</span>
       <span>Status</span>
-      <span>Client → provider</span>
+      <span>Agent and key → provider</span>
       <span>Model</span>
-      <span>Tools and output</span>
+      <span>Asked, called and answered</span>
       <span>Losses</span>
       <span class="number">Tokens</span>
       <span class="number">Cost</span>
@@ -172,7 +180,7 @@ function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
   return (
     <a
       id={`row-${row.id}`}
-      class={`exchange-row state-${row.state}${row.id === chosenId.value ? " chosen" : ""}`}
+      class={`exchange-row state-${row.state}${isQuiet(row) ? " quiet-row" : ""}${row.id === chosenId.value ? " chosen" : ""}`}
       href={writeHash("exchange", [row.id])}
       tabIndex={isChosen ? 0 : -1}
       onFocus={() => (chosenId.value = row.id)}
@@ -191,8 +199,9 @@ function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
         <StatusBadge row={row} />
       </span>
       <span class="cell sides">
-        <span title={row.agent}>{row.client_protocol || row.operation}</span> <Arrow /> <span>{row.provider || "–"}</span>
-        {row.agent && <span class="muted agent"> {row.agent}</span>}
+        <span>{[row.agent || (row.client_protocol ? "" : row.operation), row.key_name].filter(Boolean).join(" · ") || row.client_protocol}</span> <Arrow />{" "}
+        <span>{row.provider || "–"}</span>
+        {row.client_protocol && <span class="muted agent"> {row.client_protocol}</span>}
       </span>
       <span class="cell model">
         <ModelName row={row} />
@@ -254,6 +263,11 @@ function RowOutput({ row }: { row: ExchangeRow }) {
   }
   return (
     <>
+      {row.asked && (
+        <span class="asked" title={row.asked}>
+          {showInvisible(row.asked)}
+        </span>
+      )}
       {row.called_tools.slice(0, 3).map((tool, index) => (
         <ToolName key={index} tool={tool} />
       ))}
@@ -264,6 +278,11 @@ function RowOutput({ row }: { row: ExchangeRow }) {
         </span>
       ))}
       {row.message && <span class="tone-text-bad">{row.message}</span>}
+      {row.answered && (
+        <span class="answered" title={row.answered}>
+          {showInvisible(row.answered)}
+        </span>
+      )}
     </>
   );
 }
@@ -326,7 +345,7 @@ function Preview({ row }: { row: ExchangeRow | null }) {
         </a>
       </header>
       <dl class="facts">
-        <Fact name="Client" value={[row.client_protocol, row.agent, row.key_name && `key ${row.key_name}`].filter(Boolean).join(" · ")} />
+        <Fact name="Client" value={[row.client_protocol, row.agent, row.key_name && `key ${row.key_name}`, row.team && `team ${row.team}`].filter(Boolean).join(" · ")} />
         <Fact name="Provider" value={[row.provider, row.provider_protocol, row.passthrough ? "forwarded unchanged" : ""].filter(Boolean).join(" · ")} />
         <div>
           <dt>Model</dt>

@@ -53,6 +53,11 @@ export function Session({ args }: ViewProps) {
         {formatCountOf(session.turns, "turn")} · {formatMoment(session.started_at)} to {formatTime(session.last_at)} ·{" "}
         {session.agent || "unknown client"} · {SOURCES[session.source]}
       </p>
+      <p>
+        <a class="button primary" href={writeHash("exchange", [turns.at(-1)?.exchange.id ?? "", "conversation"])}>
+          Read the conversation
+        </a>
+      </p>
       <dl class="figures">
         {cost && <Figure name="Cost" value={formatCost(cost)} />}
         {cost?.reported_cost_usd != null && <Figure name="As providers report it" value={formatDollars(cost.reported_cost_usd)} />}

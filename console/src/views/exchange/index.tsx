@@ -12,6 +12,7 @@ import type { ViewProps } from "../index";
 import { filteredRows, liveHash } from "../live";
 import { AnswerBodies, RequestBodies } from "./bodies";
 import { Calls } from "./calls";
+import { Conversation } from "./conversation";
 import { Overview } from "./overview";
 import { Stream } from "./stream";
 import { Tools } from "./tools";
@@ -29,6 +30,7 @@ interface Tab {
 
 const TABS: Readonly<Record<string, Tab>> = {
   overview: { title: "Overview", component: Overview },
+  conversation: { title: "Conversation", component: Conversation },
   request: { title: "Request", component: RequestBodies },
   answer: { title: "Answer", component: AnswerBodies },
   stream: { title: "Stream", component: Stream, count: (detail) => detail.client.events.length },
@@ -164,6 +166,7 @@ function Summary({ row }: { row: ExchangeRow }) {
     ["attempts", row.attempts > 1 && String(row.attempts)],
     ["agent", row.agent],
     ["key", row.key_name],
+    ["team", row.team],
     ["request id", row.request_id],
   ];
   return (

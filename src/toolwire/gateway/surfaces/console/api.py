@@ -7,6 +7,7 @@ All of it is below `API_PATH`:
     POST login                        Login → 204 with a session cookie; `logout` ends it
     GET  exchanges                    ExchangeList: the recent exchanges, newest first
     GET  exchanges/{id}               ExchangeDetail: both sides of one exchange
+    GET  exchanges/{id}/conversation  Conversation: the same to read
     GET  exchanges/{id}/bodies/…      BodyPage: more of a body of it, at the path that the part before names
     GET  exchanges/{id}/case          a case that `toolwire conformance` can play, as a download
     GET  events                       server-sent events: `hello` (Hello), `exchange` (ExchangeRow), `output` (Output)
@@ -38,6 +39,7 @@ CONSOLE_HEADER = "x-toolwire-console"
 
 ExchangeState: TypeAlias = Literal["running", "done", "failed", "disconnected"]
 ToolState: TypeAlias = Literal["kept", "renamed", "changed", "dropped", "added"]
+PartKind: TypeAlias = Literal["text", "reasoning", "refusal", "call", "result", "media", "other"]
 MessageKind: TypeAlias = Literal["request", "response", "stream", "error"]
 SessionSource: TypeAlias = Literal["previous_response_id", "conversation", "header", "prefix"]
 KeyState: TypeAlias = Literal["set", "missing", "from_client", "not_needed"]
@@ -150,12 +152,18 @@ class ExchangeRow(Struct, frozen=True, kw_only=True):
     first_byte_ms: float | None
     duration_ms: float | None
     """None while it runs."""
+    asked: str
+    """The first words of what the user has asked in this turn; only in lists, and "" while it runs."""
+    answered: str
+    """The first words of the answer."""
     operation: str
     method: str
     path: str
     agent: str
     """The first product of the user agent."""
     key_name: str
+    team: str
+    """Of the client's key."""
     client_protocol: str
     provider_protocol: str
     provider: str
@@ -357,6 +365,53 @@ class ExchangeDetail(Struct, frozen=True, kw_only=True):
     """The client's request as a command; the key is a variable of the shell."""
 
 
+class ConversationPart(Struct, frozen=True, kw_only=True):
+    """A part of a turn, as it can be read."""
+
+    kind: PartKind
+    text: str = ""
+    """Of a call its arguments, of media their name, address or type."""
+    is_cut: bool = False
+    name: str = ""
+    """The tool, the kind of media, or what else it is; of reasoning that cannot be read, why."""
+    call_id: str = ""
+    """Of a call and of its result."""
+    pictures: Sequence[str] = ()
+    """As `data:` URLs."""
+    is_error: bool = False
+    place: str = ""
+    """A JSON Pointer into the request of its side; "" in an answer."""
+    is_changed: bool = False
+    """Has the other side nothing that says the same?"""
+    losses: Sequence[LossRow] = ()
+    """What was lost or changed there."""
+
+
+class ConversationTurn(Struct, frozen=True, kw_only=True):
+    role: str
+    is_answer: bool
+    """Is it the answer of this exchange, not a turn of its request?"""
+    parts: Sequence[ConversationPart]
+    place: str
+
+
+class ConversationSide(Struct, frozen=True, kw_only=True):
+    """What one side has sent and got; instructions are the first turn, of the role `system`."""
+
+    protocol: str
+    turns: Sequence[ConversationTurn]
+    hidden_turns: int
+    """Older turns that are left out."""
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """An exchange as a conversation. A side is null if it cannot be read, or no provider was asked."""
+
+    client: ConversationSide | None
+    provider: ConversationSide | None
+    """Of the last call that was answered."""
+
+
 class SessionRow(Struct, frozen=True, kw_only=True):
     """The turns of one conversation."""
 
@@ -487,7 +542,7 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, BodyPage, Hello, ExchangeRow, Output, SessionList,
+    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello, ExchangeRow, Output, SessionList,
     SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""

@@ -24,6 +24,7 @@ from toolwire.gateway.settings.config import Config
 from toolwire.gateway.surfaces.console import api, detail, live, providers, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.case_file import write_case
+from toolwire.gateway.surfaces.console.conversation import describe_conversation, read_words
 from toolwire.gateway.surfaces.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
 from toolwire.gateway.surfaces.console.peers import Peers, Question, load_secret
 from toolwire.gateway.surfaces.console.rows import exchange_id, exchange_row, exchange_state, parse_exchange_id
@@ -70,6 +71,7 @@ class Console:
         self._ended_sessions = EndedSessions()
         self._failed_tries = FailedTries()
         self._watchers = 0
+        self._words: dict[int, tuple[str, str]] = {}
         self._facts: dict[int, sessions.ExchangeFacts] = {}
         """Of finished exchanges, by number: reading a body takes a while."""
         self._last_body: tuple[tuple[int, str, int], str] = NO_BODY
@@ -88,7 +90,7 @@ class Console:
     def configure(self, config: Config, runtime: Runtime, access: AccessControl, secrets: list[str]) -> None:
         self._runtime, self._client_access = runtime, access
         self._secret_filter = SecretFilter(secrets)
-        self._facts, self._details, self._last_body = {}, {}, NO_BODY  # cleaned of other secrets
+        self._words, self._facts, self._details, self._last_body = {}, {}, {}, NO_BODY  # cleaned of other secrets
         is_on = config.section(ConsoleSettings).is_on(config.server)
         self._access = self._make_access(runtime, access) if is_on else None
 
@@ -171,7 +173,7 @@ class Console:
             await request.send_body(data, more=True)
 
     def _watch(self) -> AsyncIterator[bytes]:
-        watch = live.Watch(self._recent, self._worker, self.clean_text_of)
+        watch = live.Watch(self._recent, self._worker, self.clean_text_of, self._words_of)
         return live.watch_exchanges(watch, self._is_stopping)
 
     async def show_state(self, request: ClientRequest, argument: str) -> Reply:
@@ -226,14 +228,26 @@ class Console:
         return await run_aside(write_list)
 
     def _own_list(self) -> api.ExchangeList:
-        rows = [exchange_row(record, self._worker) for record in self._recent.newest_first()]
+        records = list(self._recent.newest_first())
+        rows = [exchange_row(record, self._worker, self._words_of(record)) for record in records]
+        shown = {record.number for record in records}
+        self._words = {number: words for number, words in self._words.items() if number in shown}
         return api.ExchangeList(exchanges=rows, removed=self._recent.removed)
+
+    def _words_of(self, record: ExchangeRecord) -> tuple[str, str]:
+        """The first words of what was asked and answered: each exchange is read once, when it has ended."""
+        found = self._words.get(record.number)
+        if found is None:
+            if not record.ended:
+                return "", ""
+            found = self._words[record.number] = read_words(record, self.clean_text_of(record))
+        return found
 
     async def _show_exchange(self, argument: str) -> Reply:
         id, _, part = argument.partition("/")
         name = part.partition("/")[0]
-        question = Question({"": "exchange", "case": "case", "bodies": "page"}.get(name, ""), argument)
-        data = await self._ask_owner(id, question) if question.name else None
+        question = Question({"": "exchange", "bodies": "page"}.get(name, name), argument)
+        data = await self._ask_owner(id, question) if question.name in SHOWN_QUESTIONS else None
         if not data:
             what = "this exchange is not here any more: only the last ones are kept"
             return error_reply(Failure("not_found", what, 404))
@@ -395,6 +409,9 @@ class Console:
             self._last_body = (key, text)
         return api.encode_message(detail.cut_page(text, exchange_id(self._worker, record.number), place, int(start)))
 
+    def write_conversation(self, record: ExchangeRecord, part: str) -> bytes:
+        return api.encode_message(describe_conversation(record, self.clean_text_of(record)))
+
     def write_case(self, record: ExchangeRecord, part: str) -> bytes:
         return write_case(record, self.clean_text_of(record))
 
@@ -420,11 +437,14 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
 }
 RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord, str], bytes]] = {
     "exchange": Console.write_detail,
+    "conversation": Console.write_conversation,
     "page": Console.write_page,
     "case": Console.write_case,
     "body": Console.write_upstream_body,
 }
 """Questions about one exchange."""
+SHOWN_QUESTIONS = RECORD_QUESTIONS.keys() - {"body"}
+"""Those that the page may ask."""
 
 
 def json_reply(value: msgspec.Struct) -> Reply:

@@ -84,9 +84,13 @@ class Watch:
     """One watcher of the recent exchanges of this process: knows what it has seen."""
 
     def __init__(
-        self, recent: RecentExchanges, worker: int, clean_text_of: Callable[[ExchangeRecord], Callable[[str], str]]
+        self,
+        recent: RecentExchanges,
+        worker: int,
+        clean_text_of: Callable[[ExchangeRecord], Callable[[str], str]],
+        words_of: Callable[[ExchangeRecord], tuple[str, str]],
     ) -> None:
-        self._recent, self._worker, self._clean_text_of = recent, worker, clean_text_of
+        self._recent, self._worker, self._clean_text_of, self._words_of = recent, worker, clean_text_of, words_of
         self._last_number = recent.last_number
         """Older ones are in the list that the page has asked for; those that still run are watched, too."""
         self._running = {record.number: record for record in recent.list_unfinished()}
@@ -94,10 +98,11 @@ class Watch:
         self._shown: dict[int, tuple[object, ...]] = {}
 
     def count_new_bytes(self) -> int:
-        """How much of running streams came since the last look."""
-        captures = (record.traffic.capture for record in self._running.values())
-        received = sum(one.client_response.size for one in captures if one is not None)
-        return received - sum(one.bytes_read for one in self._outputs.values())
+        """How much of running streams came since the last look, and how much is to be read of what has ended."""
+        records = [(one, one.traffic.capture) for one in self._running.values()]
+        received = sum(capture.client_response.size for _, capture in records if capture is not None)
+        ended = sum(len(capture.client_request) for record, capture in records if capture is not None and record.ended)
+        return received + ended - sum(one.bytes_read for one in self._outputs.values())
 
     def note_new(self) -> None:
         """Watch exchanges that have begun since the last look, too. On the event loop, which adds and removes them."""
@@ -119,7 +124,7 @@ class Watch:
         shown = (state, record.status, record.upstream, len(record.attempts), record.first_byte)
         if record.number and self._shown.get(number) != shown:
             self._shown[number] = shown
-            yield write_event("exchange", exchange_row(record, self._worker))
+            yield write_event("exchange", exchange_row(record, self._worker, self._words_of(record)))
         if state != "running" or not record.number:
             for table in (self._running, self._outputs, self._shown):
                 table.pop(number, None)

@@ -36,7 +36,7 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
     return (int(worker), int(number)) if is_id else None
 
 
-def exchange_row(record: ExchangeRecord, worker: int) -> api.ExchangeRow:
+def exchange_row(record: ExchangeRecord, worker: int, words: tuple[str, str] = ("", "")) -> api.ExchangeRow:
     id = exchange_id(worker, record.number)
     started, first, state = record.started, record.first_byte, exchange_state(record)
     if record.client.secrets:
@@ -48,11 +48,14 @@ def exchange_row(record: ExchangeRecord, worker: int) -> api.ExchangeRow:
         started_at=record.started_at,
         first_byte_ms=milliseconds(first - started) if first else None,
         duration_ms=milliseconds(record.ended - started) if state != "running" else None,
+        asked=words[0],
+        answered=words[1],
         operation=record.asked.operation,
         method=printable_text(record.client.method, 16),
         path=log_path(record),
         agent=shorten_agent(record.client.user_agent),
         key_name=printable_text(record.client.key_name),
+        team=printable_text(record.client.team),
         client_protocol=record.client.protocol,
         provider_protocol=record.upstream.protocol,
         provider=record.upstream.provider,
