@@ -542,7 +542,7 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello, ExchangeRow, Output, SessionList,
-    SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
+    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello, ExchangeRow, Output,
+    SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""
