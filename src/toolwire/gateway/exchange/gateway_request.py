@@ -354,8 +354,6 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     model: str = ""
     stream: bool = False
     framing: str = ""
-    adapted_endpoint: EndpointMatch | None = None
-    """That of a cloud's client, whose errors are adapted, too."""
     id_seed: str = ""
     """The seed for ids in its answer; "" for its request id."""
     recorder: AnswerRecorder | None = None

@@ -399,7 +399,8 @@ async def _adapt_body(
     call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
 ) -> tuple[GatewayRequest, bytes | Failure]:
     """The request of a cloud's client as the protocol itself has it."""
-    adapt, call = endpoint.adapt_body, replace(call, adapted_endpoint=endpoint)
+    adapt = endpoint.adapt_body
+    call.running.cloud_endpoint = endpoint
     if adapt is None or isinstance(body, Failure):
         return call, body
     adapted = await run_by_size(len(body), lambda: adapt(body, endpoint, call.headers))

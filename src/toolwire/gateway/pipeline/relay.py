@@ -65,7 +65,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
         if not record.message:
             failure = error_replies.read_error_reply(call.client_codec, reply)
             record.failure, record.message = record.failure or failure.kind, failure.message
-        reply = error_replies.adapt_error(call.adapted_endpoint, reply)
+        reply = error_replies.adapt_error(call.running.cloud_endpoint, reply)
     if call.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
     if record.traffic.capture is not None:

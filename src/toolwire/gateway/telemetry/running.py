@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from toolwire.core.codec import EndpointMatch
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 
@@ -69,6 +70,8 @@ class RunningExchange(Struct, eq=False):
     holdings: tuple[Holding, ...] = ()
     counts_use: bool = False
     """Is there a limit that must know what the provider has counted?"""
+    cloud_endpoint: EndpointMatch | None = None
+    """What a client of a cloud has asked for: its errors are adapted to its SDK."""
 
     def take_over(self, other: RunningExchange) -> None:
         """Hold what another exchange holds, which ends before this one. If it has ended already, that is nothing."""
