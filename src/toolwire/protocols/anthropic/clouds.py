@@ -2,8 +2,8 @@
 model and the stream flag are in the path, the version and on Bedrock the betas in the body, and Bedrock's streams are
 event streams. Everything else is Messages.
 
-Captured from the SDK classes of `anthropic` 0.125 to 2.9 and from boto3 1.44, and read in botocore's service model of
-`bedrock-runtime`, in November 2026."""
+This is the server's side; `platforms.py` is the client's. Captured from the SDK classes of `anthropic` 0.125 to 2.9 and
+from boto3 1.44, and read in botocore's service model of `bedrock-runtime`, in November 2026."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from toolwire.core.codec import AdaptedBody, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, decode, encode
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
-from toolwire.protocols.anthropic.names import NEW_VERSION, OLD_VERSION
+from toolwire.protocols.anthropic.names import BEDROCK_VERSION, NEW_VERSION, OLD_VERSION, VERTEX_VERSION
 
 EVENT_STREAM = "event-stream"
 """The framing of Bedrock's streams."""
 VERSIONS: Mapping[str, str] = {
-    "bedrock-2023-05-31": OLD_VERSION,
-    "vertex-2023-10-16": OLD_VERSION,
+    BEDROCK_VERSION: OLD_VERSION,
+    VERTEX_VERSION: OLD_VERSION,
     NEW_VERSION: NEW_VERSION,
 }
 """The values of `anthropic_version` in a body, each with that of the header. SDKs write the newest from 2.0 on."""

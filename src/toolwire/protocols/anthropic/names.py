@@ -11,6 +11,8 @@ from toolwire.core.provenance import OriginChecks
 NAME = "anthropic"
 OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
 """The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
+BEDROCK_VERSION, VERTEX_VERSION = "bedrock-2023-05-31", "vertex-2023-10-16"
+"""`anthropic_version` in the body. SDK 2 writes `2026-10-21`, which models up to Claude 4.6 refuse; all take these."""
 
 
 def key_set(names: str) -> frozenset[str]:

@@ -27,9 +27,7 @@ from toolwire.core.json_values import Malformed, Object, decode, encode
 from toolwire.core.model_lists import escape_query as escape_segment
 from toolwire.core.sse import write_event_frame
 from toolwire.protocols.anthropic.http import HTTP, PATH, extra_headers
-
-BEDROCK_VERSION, VERTEX_VERSION = "bedrock-2023-05-31", "vertex-2023-10-16"
-"""`anthropic_version` in the body. SDK 2 writes `2026-10-21`, which models up to Claude 4.6 refuse; all take these."""
+from toolwire.protocols.anthropic.names import BEDROCK_VERSION, VERTEX_VERSION
 
 # --- betas ------------------------------------------------------------------------------------------------------------
 
