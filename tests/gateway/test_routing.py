@@ -266,11 +266,12 @@ def test_a_pin_wins() -> None:
 
 
 def test_a_room_that_does_not_take_the_model_is_passed_over() -> None:
-    client = replace(find_codec("openai-chat"), supports_model=lambda model, tools: not (model == "new" and tools))
+    client = find_codec("openai-chat")
+    assert not client.supports_model("gpt-5.5", True)
     provider = provider_with_protocols("openai-responses", "openai-chat")
-    assert choose_codec(Target(provider, "new"), client, with_tools) is find_codec("openai-responses")
-    assert choose_codec(Target(provider, "old"), client, fail_when_called) is find_codec("openai-chat")
-    assert choose_codec(Target(provider, "new"), client, lambda: False) is find_codec("openai-chat")
+    assert choose_codec(Target(provider, "gpt-5.5"), client, with_tools) is find_codec("openai-responses")
+    assert choose_codec(Target(provider, "gpt-4o"), client, fail_when_called) is find_codec("openai-chat")
+    assert choose_codec(Target(provider, "gpt-5.5"), client, lambda: False) is find_codec("openai-chat")
 
 
 def test_newer_models_take_tools_on_responses_only() -> None:
@@ -297,7 +298,7 @@ def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_doe
     for _ in range(2):  # found, and remembered
         assert state.choose_upstream(client, newer, False, with_tools).codec is find_codec("openai-responses")
         without = state.choose_upstream(client, newer, False, lambda: False).codec
-        assert without is codec_with_quirks(client.name, work.quirks)
+        assert without is codec_with_quirks(client.name, work.quirks, "")
         assert state.choose_upstream(client, older, False, fail_when_called).codec is without
     line = state.choose_upstream(client, older, True, fail_when_called)
     assert line is state.upstream_for(older, without, True)
@@ -307,7 +308,7 @@ def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_doe
 def test_quirks_make_another_room_once() -> None:
     bent = choose_codec(Target(provider_with_protocols("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), find_codec("openai-chat"), with_tools)  # fmt: skip
     assert bent is not find_codec("openai-chat")
-    assert bent is codec_with_quirks("openai-chat", ("nine-letter-ids", "max-tokens-key"))
+    assert bent is codec_with_quirks("openai-chat", ("nine-letter-ids", "max-tokens-key"), "")
     assert bent.constraints.max_call_id_length == 9
     assert find_codec("openai-chat").constraints.max_call_id_length != 9
     assert codec_with_quirks("anthropic", ("nine-letter-ids",)) is find_codec("anthropic")
@@ -432,7 +433,8 @@ OWNERS = {
         for name in ("llama3.2:3b", "qwen3:8b", "gpt-oss:20b", "deepseek-r1:latest")
     },
     "azure/mine": f"azure/* models are Azure OpenAI's: set AZURE_OPENAI_API_KEY and AZURE_OPENAI_BASE_URL {ROUTE_HINT}",
-    "bedrock/anthropic.claude": "Amazon Bedrock needs signed requests, which is out of scope.",
+    "bedrock/anthropic.claude": f"bedrock/* models are Amazon Bedrock's: set AWS_BEARER_TOKEN_BEDROCK {ROUTE_HINT}",
+    "vertex/gemini-3-pro": "vertex/* models are Google Vertex AI's: add [providers.vertex].",
 }
 
 
@@ -474,8 +476,9 @@ def test_every_well_known_server_can_be_named(tmp_path: Path) -> None:
     for name, row in known_servers().items():
         found = router.route(f"{name}/m", None)
         assert isinstance(found, Failure)
-        todo = f"add [providers.{name}] and set" if row.only_if_named else "set"
-        assert f"{row.title}'s: {todo} {row.needed_variables[0]}" in found.message
+        needed = row.needed_variables
+        todo = f"add [providers.{name}]{' and set' if needed else ''}" if row.only_if_named or not needed else "set"
+        assert " ".join((f"{row.title}'s: {todo}", *needed[:1])) in found.message
 
 
 def test_a_model_of_a_configured_server_that_does_not_serve_it(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def needed_variables(self) -> tuple[str, ...]:
         """The environment variables that make it a provider."""
-        needs_address = self.local or not self.base_url
+        urls = self.base_url.values() if isinstance(self.base_url, dict) else (self.base_url,)
+        needs_address = self.local or any(not url or "{" in url for url in urls)  # as of `https://{resource}.…`
         return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
 
 

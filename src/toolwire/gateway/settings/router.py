@@ -209,6 +209,8 @@ class Router:
             todo = f"ask for `{direct}`, or add a route under [models]"
         elif row.only_if_named:
             todo = f"add [providers.{server}] and set {variables}, or add a route under [models]"
+        elif not variables:
+            todo = f"add [providers.{server}]"
         elif family:
             todo = f"set {variables} and start again, or add a route under [models]"
         else:
