@@ -60,7 +60,7 @@ class Seen:
 class Answer:
     status: int = 200
     body: Any = b""
-    """Bytes, or a value that is sent as JSON."""
+    """Bytes, a value that is sent as JSON, or a function that sends pieces."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -92,6 +92,9 @@ def serve_cloud(respond: Respond) -> Iterator[FakeCloud]:
             seen = Seen(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
             cloud.seen.append(seen)
             answer = cloud.respond(seen)
+            if callable(answer.body):
+                self.stream(answer)
+                return
             data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response_only(answer.status)
             headers = {"content-type": "application/json", **answer.headers, "content-length": str(len(data))}
@@ -99,6 +102,17 @@ def serve_cloud(respond: Respond) -> Iterator[FakeCloud]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+
+        def stream(self, answer: Answer) -> None:
+            def send(data: bytes) -> None:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+            self.send_response_only(answer.status)
+            for name, value in {**answer.headers, "transfer-encoding": "chunked"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            answer.body(send)
+            self.wfile.write(b"0\r\n\r\n")
 
         do_GET = do_POST = do_PUT = answer
 

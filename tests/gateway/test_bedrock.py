@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -17,7 +18,9 @@ from botocore.credentials import Credentials
 from gateway.conftest import serve_config
 from gateway.fake_clouds import CAPTURED, HELLO, SAMPLES, TOOL, Answer, FakeCloud, Seen, is_signed, serve_cloud
 from gateway.provider import ScriptedAnswer
-from gateway.raw_exchange import RawAnswer, ask, body_of, frames, text_of
+from gateway.raw_exchange import RawAnswer, RawConnection, ask, body_of, frames, text_of
+from toolwire.gateway.settings.config import Timeouts
+from waits import PATIENCE
 
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token-of-the-role-0123456789")
 REGION = "eu-west-1"
@@ -58,9 +61,9 @@ def respond(seen: Seen) -> Answer:
 
 
 @contextmanager
-def stage(folder: Path, cloud: FakeCloud, more: str = "", region: str = REGION) -> Iterator[int]:
+def stage(folder: Path, cloud: FakeCloud, more: str = "", region: str = REGION, server: str = SERVER) -> Iterator[int]:
     file = folder / "toolwire.toml"
-    file.write_text(f'{SERVER}[providers.bedrock]\nregion = "{region}"\nbase_url = "{cloud.url}"\n{more}')
+    file.write_text(f'{server}[providers.bedrock]\nregion = "{region}"\nbase_url = "{cloud.url}"\n{more}')
     with serve_config(file) as url:
         yield int(url.rpartition(":")[2])
 
@@ -273,6 +276,15 @@ def test_a_key_of_bedrock_is_a_bearer_token(tmp_path: Path, monkeypatch: pytest.
     assert not any("x-amz-date" in seen.headers for seen in cloud.seen)
 
 
+def test_a_key_that_has_ended_is_made_again(tmp_path: Path) -> None:
+    """AWS says 403 of it, in words or in a header."""
+    answers = iter([EXPIRED])
+    server = serve_cloud(lambda seen: next(answers, None) or respond(seen))
+    with server as cloud, stage(tmp_path, cloud, 'auth = "aws-key"\n') as port:
+        assert ask_claude(port, NEW).status == 200
+    assert len(cloud.seen) == 2
+
+
 def test_a_key_of_bedrock_is_made_once(tmp_path: Path) -> None:
     with serve_cloud(respond) as cloud, stage(tmp_path, cloud, 'auth = "aws-key"\n') as port:
         for _ in range(3):
@@ -298,3 +310,66 @@ def test_an_exception_in_a_stream_is_an_error(tmp_path: Path, sample: str, kind:
     assert message.encode() in got.data
     assert b"message_stop" not in got.data
     assert kind.encode() in got.data or got.status in (429, 529)
+
+
+def test_a_silent_stream_is_kept_alive(tmp_path: Path) -> None:
+    """Others cut streams of Bedrock that were silent for two minutes (OpenRouterTeam/ai-sdk-provider#440)."""
+    data = (SAMPLES / "invoke_anthropic_tool_use.bin").read_bytes()
+    may_go_on = threading.Event()
+
+    def write(send: Callable[[bytes], None]) -> None:
+        send(data[:700])
+        assert may_go_on.wait(PATIENCE)
+        send(data[700:])
+
+    with serve_cloud(lambda seen: Answer(200, write, EVENT_STREAM)) as cloud:
+        server = SERVER.replace("retries = 1", "retries = 1\nheartbeat = 0.02")
+        with stage(tmp_path, cloud, server=server) as port:
+            line = RawConnection(port)
+            body = {"model": f"bedrock/{OLD}", **HELLO, "tools": [TOOL], "stream": True}
+            line.send("POST", "/v1/messages", json.dumps(body).encode())
+            response = line.start()
+            seen = b""
+            while seen.count(b"event: ping") < 3:
+                seen += response.read1()
+            may_go_on.set()
+            seen += response.read()
+            line.connection.close()
+    assert seen.count(b"event: message_start") == 1
+    assert seen.rstrip().endswith(b"}")
+    assert b"event: message_stop" in seen
+    assert Timeouts().between_bytes >= 300
+
+
+# --- what leaves the gateway ------------------------------------------------------------------------------------------
+
+
+def test_no_credential_of_a_client_reaches_a_cloud(tmp_path: Path) -> None:
+    names = (
+        "authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token", "x-amz-date", "cookie",
+        "x-amz-content-sha256", "amz-sdk-request", "x-goog-user-project", "openai-organization", "openai-project",
+        "anthropic-workspace-id",
+    )  # fmt: skip
+    value = "credential-of-the-client"
+    with serve_cloud(respond) as cloud, stage(tmp_path, cloud) as port:
+        for model in (OLD, NEW):
+            assert ask_claude(port, model, headers=dict.fromkeys(names, value)).status == 200
+    for seen in cloud.seen:
+        assert is_signed(seen, KEYS, REGION, "bedrock")
+        assert value not in repr(seen)
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    with serve_cloud(respond) as other:
+        away = Answer(307, b"", {"location": f"{other.url}/anthropic/v1/messages"})
+        with serve_cloud(lambda seen: away) as cloud, stage(tmp_path, cloud) as port:
+            got = ask_claude(port, NEW)
+    assert got.status == 502
+    assert not other.seen
+
+
+def test_a_refusal_names_the_credentials(tmp_path: Path) -> None:
+    denied = Answer(403, {"message": "no access to the model"}, {"x-amzn-errortype": "AccessDeniedException"})
+    with serve_cloud(lambda seen: denied) as cloud, stage(tmp_path, cloud) as port:
+        got = ask(port, "POST", "/v1/chat/completions", json.dumps({"model": f"bedrock/{NEW}", **HELLO}).encode())
+    assert "check what the credentials of AWS may use" in got.json()["error"]["message"]

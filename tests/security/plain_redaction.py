@@ -51,7 +51,7 @@ ARGUMENT = re.compile(rf"(?ix) (?P<start> (?<![\w-]) --? {SECRET_NAME} \s{{1,9}}
 KEY = re.compile(
     r"""(?ix)
     \b(?: sk | pk | rk | gsk | xai | pplx | hf | gh[pousr] | github_pat | glpat | npm | xox[abeoprs] | AKIA | ASIA
-        | AIza | ya29 )
+        | AIza | ya29 | bedrock-api-key )
         (?: [-_.] | (?<=AKIA) | (?<=ASIA) | (?<=AIza) ) [\w\-.]{12,}
     | \b(?P<start> bearer (?: \s{1,9} | %20 ) )
         (?: [\w\-.~+/=]{8,} | (?=[\w\-.~+/=]{0,7}\d) [\w\-.~+/=]{4,} )

@@ -174,7 +174,7 @@ PIECES = st.sampled_from(
         *WORDS, "key", "api", "api_key", "subscription.keys", "max_", "s", "jwt", "pwd", "pass", "auth", "bearer", "Bearer ", "set-cookie: ", "authorization: digest ",
         "toKen", "paſſword", "credentİal", "credentıal", "API-\u212aEY", "id", "_count", "set-", "is ", "'", '"', "`", "\\", "\\" * 14, '\\"', '": "', "': '", "=", ":", " ", "\t", "\n", "  ", "--", "-",
         ".", ",", "[", "]", "[hidden]", "{", "}", "=>", "%3d", "%20", "null", "true", "logprob", "bytes", '"logprob"', "b'", "://", ":\\/\\/", ":/\\/", "user:", "pa/s:s@", "@h", ":80", "/", "sk-", "gsk_", "hf.", "ghp_", "tw-",
-        "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
+        "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "bedrock-api-key-", "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
         "hu5h", "hu5hhu5hhu5h", "0123456789", "é", "日本", "x" * 60, "x" * 70, " " * 64, "a.b-c_d",
     ]
 )  # fmt: skip

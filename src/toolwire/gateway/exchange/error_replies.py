@@ -145,6 +145,8 @@ def _describe_provider(upstream: Upstream) -> str:
 def _describe_key(provider: Provider) -> str:
     if provider.forward_auth:
         return "your own key for it"
+    if provider.access.method:
+        return f"the {provider.access.label.removeprefix('the ')}"
     if provider.api_key_env:
         return f"its key, {provider.api_key_env}"
     return f"`api_key` of [providers.{provider.name}]"

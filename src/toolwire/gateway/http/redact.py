@@ -65,7 +65,7 @@ _KEY_STARTS = _Marks(
     (
         *(kind + end for kind in ("sk", "pk", "rk", "hf") for end in "-_."),
         *("xai", "pplx", "ghp", "gho", "ghu", "ghs", "ghr", "github_pat", "glpat", "npm", "xox", "akia", "asia"),
-        *("aiza", "ya29", "tw-", "bearer", "eyj", "-----begin"),
+        *("aiza", "ya29", "tw-", "bearer", "eyj", "-----begin", "bedrock-api-key"),
     )
 )
 _LONGEST_MARK = len("-----begin")
@@ -261,7 +261,7 @@ _KEY = _Rule(
     head=re.compile(
         r"""(?ix)
         \b(?: (?: sk | pk | rk | gsk | xai | pplx | hf | gh[pousr] | github_pat | glpat | npm | xox[abeoprs] | AKIA
-                | ASIA | AIza | ya29 ) (?: [-_.] | (?<=AKIA) | (?<=ASIA) | (?<=AIza) )
+                | ASIA | AIza | ya29 | bedrock-api-key ) (?: [-_.] | (?<=AKIA) | (?<=ASIA) | (?<=AIza) )
             | tw- (?= [\w-]{40} ) ) (?P<key> [\w\-.]{12} )
         | \b(?P<start> bearer (?: \s{1,9} | %20 ) )
             (?P<bearer> [\w\-.~+/=]{8} | (?=[\w\-.~+/=]{0,7}\d) [\w\-.~+/=]{4} )

@@ -89,10 +89,13 @@ class BearerAuthorizer:
         return Authorization(headers, (token[-HIDDEN_LENGTH:],), lease)
 
     def may_renew(self, status: int) -> bool:
-        return status == 401
+        return status in (401, 403)
 
     def renew(self, used: Authorization, refusal: Refusal) -> bool:
-        # A token that was revoked would be used until its end (BerriAI/litellm#23512).
+        # A token that was revoked would be used until its end (BerriAI/litellm#23512). AWS says 403 of one that has
+        # ended; elsewhere that is a right that is missing.
+        if refusal.status == 403 and not _ENDED.search(_read_reason(refusal)):
+            return False
         return self._keeper.drop(used.lease)  # type: ignore[arg-type]
 
     async def check(self) -> Lease[BearerToken] | CredentialProblem:
@@ -141,7 +144,7 @@ class SigningAuthorizer:
         return status in (400, 401, 403)
 
     def renew(self, used: Authorization, refusal: Refusal) -> bool:
-        reason = refusal.headers.get(_ERROR_TYPE_HEADER, "") + refusal.body[:4096].decode("utf-8", "replace")
+        reason = _read_reason(refusal)
         if _ENDED.search(reason):
             return self._keeper.drop(used.lease)  # type: ignore[arg-type]
         if not _SKEWED.search(reason):
@@ -156,6 +159,11 @@ class SigningAuthorizer:
 
     async def close(self) -> None:
         await self._keeper.close()
+
+
+def _read_reason(refusal: Refusal) -> str:
+    """What AWS says of an error, in a header or in the body alone."""
+    return refusal.headers.get(_ERROR_TYPE_HEADER, "") + refusal.body[:4096].decode("utf-8", "replace")
 
 
 def write_amz_date(now: float) -> str:

@@ -77,7 +77,7 @@ def find_address(provider: Provider) -> str:
 def find_key_state(provider: Provider) -> KeyState:
     if provider.forward_auth:
         return "from_client"
-    if provider.api_key:
+    if provider.api_key or provider.access.method:
         return "set"
     return "missing" if provider.is_key_missing else "not_needed"
 
