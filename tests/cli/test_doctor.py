@@ -23,9 +23,12 @@ import trustme
 from cli.terminal_golden import check_golden, make_environ, run_in_pipe
 from forked_commands import TOOLWIRE, run_command, run_program, trust_file
 from gateway.counter_stores import NEEDS_REDIS
+from gateway.fake_clouds import Answer, Seen, serve_cloud
 from gateway.list_server import list_server, openai_list
 from gateway.postgres import PASSWORD, schema_of, server
 from gateway.process import run_gateway
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import body_of
 from gateway.redis_server import own_server
 from toolwire import __version__
 from toolwire.agents import load_agents
@@ -290,6 +293,35 @@ def test_every_account_is_checked(doctor: Doctor) -> None:
     report.check("provider team/app", "ok", "accepts the key in APP_KEY")
     report.check("provider team/infra", "ok", "accepts the key in INFRA_KEY")
     report.check("provider team/new", "warning", "it has no key → set NEW_KEY")
+
+
+def test_credentials_of_clouds_are_tried_when_asked(doctor: Doctor) -> None:
+    """Which source was found, whether it gives something, and whether the provider takes it."""
+
+    def respond(seen: Seen) -> Answer:
+        if seen.path.startswith("/metadata"):
+            return Answer(200, {"access_token": SECRET, "expires_in": "3600"})
+        if seen.path.startswith("/closed"):
+            return Answer(403, {"error": {"message": "no right", "type": "permission_error"}})
+        return Answer(200, body_of("anthropic", ScriptedAnswer("ok")))
+
+    def cloud_of(url: str, name: str, auth: str, path: str = "") -> str:
+        return f'[providers.{name}]\nkind = "azure"\nbase_url = "{url}{path}"\nprotocols = ["anthropic"]\n{auth}\n'
+
+    with serve_cloud(respond) as cloud:
+        managed, missing = 'auth = "managed-identity"', 'auth_command = ["no-such-program"]'
+        tables = cloud_of(cloud.url, "good", managed) + cloud_of(cloud.url, "bad", missing)
+        tables += cloud_of(cloud.url, "closed", managed, "/closed")
+        rules = '[models]\na = "good/claude-1"\nb = "bad/claude-1"\nc = "closed/claude-1"\n'
+        doctor.configure(ANY_PORT + tables + rules)
+        untried = doctor.run()
+        assert cloud.seen == []
+        report = doctor.run("--try-keys", AZURE_POD_IDENTITY_AUTHORITY_HOST=cloud.url)
+    untried.check("provider good", "ok", "uses the managed identity of this machine in Azure")
+    found = "accepts the credentials (Microsoft Entra ID (managed identity), found by managed identity, for 60 more minutes)"
+    report.check("provider good", "ok", found, "claude-1 answers")
+    report.check("provider bad", "problem", "the command `no-such-program` gives no credential", "check `auth_command`")
+    report.check("provider closed", "problem", "refuses the credentials", "check which models and regions")
 
 
 def test_a_slow_provider(doctor: Doctor) -> None:

@@ -33,7 +33,7 @@ class Imitation(NamedTuple):
     """The keys and the region of AWS that every request must be signed with."""
 
 
-CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic", "openai-responses"
+CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic", "openai-responses", "gemini"
 OLLAMA = Imitation({"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}, ("qwen3-coder:30b",), None, ("developer",))
 VLLM = Imitation(
     {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES},
@@ -78,6 +78,11 @@ VERTEX = Imitation(
     ("claude-opus-5-5",),
     ("authorization", "Bearer token-of-the-cloud"),
 )
+VERTEX_KEY = Imitation(
+    {"/v1beta1/publishers/google/models/gemini-3.8-flash:generateContent": GEMINI},
+    ("gemini-3.8-flash",),
+    ("x-goog-api-key", "GOOGLE_API_KEY"),
+)
 ANTHROPIC = Imitation({"/v1/messages": MESSAGES}, ("claude-opus-5-5",), ("x-api-key", "ANTHROPIC_API_KEY"))
 DEEPSEEK = Imitation({"/v1/chat/completions": CHAT, "/chat/completions": CHAT}, ("deepseek-chat",), ("authorization", "Bearer DEEPSEEK_API_KEY"), ("developer",))  # fmt: skip
 
@@ -115,7 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         if set(roles) & set(server.refused_roles) or (server.system_first and "system" in roles[1:]):
             return 400, {"error": {"message": f"roles {roles}"}}
         self.seen.append(protocol)
-        return 200, _WRITERS[protocol](body, "15 degrees" in json.dumps(body.get("messages") or body.get("input")))
+        return 200, _WRITERS[protocol](
+            body, "15 degrees" in json.dumps(body.get("messages") or body.get("input") or body.get("contents"))
+        )
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
@@ -149,7 +156,14 @@ def _responses(body: dict[str, Any], is_done: bool) -> dict[str, Any]:
     return {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": body["model"], "output": [said if is_done else call], "usage": usage}  # fmt: skip
 
 
-_WRITERS = {CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses}
+def _gemini(body: dict[str, Any], is_done: bool) -> dict[str, Any]:
+    part = {"text": DONE} if is_done else {"functionCall": {"name": "get_weather", "args": CALLED}}
+    candidate = {"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 4, "totalTokenCount": 13}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash", "responseId": "r1"}
+
+
+_WRITERS = {CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}
 
 
 @contextmanager

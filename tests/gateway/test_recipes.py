@@ -33,6 +33,7 @@ from gateway.imitations import (
     OLLAMA,
     OPENROUTER,
     VERTEX,
+    VERTEX_KEY,
     VLLM,
     Imitation,
     serve_imitation,
@@ -72,6 +73,7 @@ TABLE = [
     Recipe("vertex", 0, {"[providers.vertex]": VERTEX}, ("claude-haiku-5", "vertex/claude-opus-5-5")),
     Recipe("vertex", 1, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
     Recipe("vertex", 2, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
+    Recipe("vertex", 3, {"https://aiplatform.googleapis.com": VERTEX_KEY}, ("gemini-2.5-pro", "vertex/gemini-3.8-flash")),
     Recipe("team", 0, {"https://api.anthropic.com": ANTHROPIC, "https://api.deepseek.com": DEEPSEEK}, ("fast", "claude-opus-5-5")),
 ]  # fmt: skip
 
