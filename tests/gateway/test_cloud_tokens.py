@@ -34,6 +34,9 @@ from gateway.fake_clouds import (
 )
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import RawAnswer, ask, body_of, frames, text_of
+from toolwire.gateway.features.cloud_credentials.senders import CloudSenders
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.settings.cloud_access import CloudAccess
 
 SERVER = '[server]\nretries = 0\nlog_format = "none"\n'
 TOKEN = "ya29.token-of-the-cloud-0123456789-{}"
@@ -373,6 +376,25 @@ def test_a_program_prints_a_token(tmp_path: Path, code: str) -> None:
     with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
         got = ask_model(port)
     assert got.status == 200, got.data
+
+
+def test_any_provider_can_have_a_program(tmp_path: Path) -> None:
+    command = json.dumps([sys.executable, "-c", f"print({TOKEN.format(0)!r})"])
+    text = f'[providers.mine]\nprotocols = ["anthropic"]\nbase_url = "{{url}}"\nauth_command = {command}\n'
+    with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
+        assert ask_model(port, "mine/m").status == 200
+
+
+def test_a_changed_configuration_keeps_the_token() -> None:
+    senders = CloudSenders(Unused(), {}, time.time, print)
+    first = senders.find_authorizer(CloudAccess(method="google", credentials_file="a"))
+    assert senders.find_authorizer(CloudAccess(method="google", credentials_file="a")) is first
+    assert senders.find_authorizer(CloudAccess(method="google", credentials_file="b")) is not first
+
+
+class Unused(UpstreamClient):
+    def __init__(self) -> None:
+        """Nothing is sent."""
 
 
 FAILING = {

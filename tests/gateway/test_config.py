@@ -422,6 +422,18 @@ CLOUDS = [
         "bedrock.base_url: the key is sent over plain HTTP: everybody on the way can read it; use an address with https://",
     ),
     (
+        "[providers.openai]\napi_key = 'k'\nregion = 'x'",
+        "openai.region: `region` has no meaning here; it is for Bedrock and Vertex AI",
+    ),
+    (
+        "[providers.azure]\nresource = 'a/b'\napi_key = 'k'",
+        "azure.resource: this is not a valid `resource`; use letters, digits and `-`",
+    ),
+    (
+        "[providers.vertex]\nproject = 'p'\nprofile = 'x'",
+        'vertex.profile: `profile` has no meaning here; it is for `auth = "aws"`',
+    ),
+    (
         "[providers.bedrock]\nregion = 'eu-west-1'\nauth = 'aws'\n[[providers.bedrock.accounts]]\nname = 'a'\napi_key = 'k'",
         "bedrock.auth: `auth` and `accounts` cannot be combined; give each account its key",
     ),
@@ -450,6 +462,21 @@ def test_what_is_wrong_with_a_cloud_is_named(text: str, wanted: str) -> None:
 def test_a_cloud_has_its_address_by_its_place(read: Any, text: str, url: str) -> None:
     (provider,) = (one for one in read(text).providers.values() if not one.embedded)
     assert provider.base_urls["anthropic"] == url
+
+
+def test_keys_of_accounts_are_keys(read: Any) -> None:
+    text = "[providers.bedrock]\nregion = 'eu-west-1'\n[[providers.bedrock.accounts]]\nname = 'a'\napi_key_env = 'K'"
+    provider = read(text, K="k").providers["bedrock"]
+    assert provider.access.method == ""
+    assert provider.accounts[0].credential(find_codec("anthropic")) == ("authorization", "Bearer k")
+
+
+@pytest.mark.parametrize("place", ["", "/openai"])
+def test_a_version_of_azure_is_in_the_query_of_its_old_addresses(read: Any, place: str) -> None:
+    text = f"[providers.azure]\nbase_url = 'https://r.example.com{place}'\napi_version = '2024-10-21'\napi_key = 'k'"
+    urls = read(text).providers["azure"].base_urls
+    assert urls["openai-chat"] == "https://r.example.com/openai?api-version=2024-10-21"
+    assert "api-version" not in urls["anthropic"]
 
 
 def test_a_key_of_a_cloud_without_its_place_is_a_warning(read: Any) -> None:

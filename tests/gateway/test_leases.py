@@ -245,6 +245,35 @@ def test_a_mistake_in_a_source_is_reported_and_does_not_stop_it_for_ever() -> No
     asyncio.run(body())
 
 
+def test_a_failure_is_reported_once_and_so_is_its_end() -> None:
+    """Also while the old credential serves, when no request shows it."""
+
+    async def body() -> None:
+        source, reported = Source(), list[str]()
+
+        def fail(error: BaseException) -> None:
+            raise error
+
+        def note(name: str, problem: CredentialProblem | None) -> None:
+            reported.append(f"{name}: {problem.problem if problem is not None else 'back'}")
+
+        keeper = LeaseKeeper("the fake cloud", source.fetch, source.now, fail, note, jitter=lambda: 0.0)
+        await keeper.get()
+        source.fails = True
+        source.time += LIFE - 200
+        for _ in range(5):
+            await keeper.get()
+            await settle(lambda: keeper._flight is None)
+            source.time += MAX_WAIT + 1
+        source.fails = False
+        await keeper.get()
+        await settle(lambda: keeper._flight is None)
+        await keeper.close()
+        assert reported == ["the fake cloud: it is closed", "the fake cloud: back"]
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize("shown", [Lease("credential of somebody"), [Lease("credential of somebody", 5.0)]])
 def test_what_holds_a_credential_does_not_show_it(shown: object) -> None:
     assert "credential" not in repr(shown)

@@ -59,6 +59,8 @@ class KnownCloud(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     region_env: tuple[str, ...] = ()
     project_env: tuple[str, ...] = ()
     base_path: dict[str, str] = {}
+    version_path: dict[str, str] = {}
+    version_platform: str = ""
 
     def list_variables(self, what: str) -> tuple[str, ...]:
         """The environment variables with the region or the project."""

@@ -29,11 +29,12 @@ ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
     "github": "GitHub Models was closed on 30 July 2026",
 }
-CLASSIC_PATH = "/openai"
-"""Of Azure, before the deployment and behind the host, where an `api-version` is asked for."""
 UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
 """What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
+_PLACE = re.compile(r"[A-Za-z0-9.:_-]{0,100}")
+_PLACES = ("region", "project", "resource", "api_version")
+"""Settings that are parts of an address."""
 _ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -248,9 +249,10 @@ class ProviderBuilder:
         protocols = _read_protocols(table, row, place.at("protocols"))
         cloud = self._read_place(table, row)
         urls = self._read_base_urls(name, table, row, protocols, cloud, place)
-        access = self._read_access(table, row, cloud, urls, place)
+        access = self._read_access(table, row, cloud, urls, place, has_accounts=bool(accounts))
         has_key = not accounts and not access.method
         key, variable = self._read_credentials(table, row, place) if has_key else ("", "")
+        _check_cloud_keys(table, row, access, place)
         self._check_headers_and_files(table, protocols, place)
         if table.tool_format is not None:
             check_tool_format(table.tool_format, place.at("tool_format"))
@@ -265,7 +267,7 @@ class ProviderBuilder:
             api_key_env=variable,
             forward_auth=table.forward_auth,
             access=access,
-            platform=row.cloud.platform if not table.api_version else f"{row.cloud.platform}-deployments",
+            platform=row.cloud.version_platform if table.api_version else row.cloud.platform,
             auth_headers=_find_auth_headers(table, row, protocols),
             quirks=_find_quirks(table, row),
             may_have_quirks=not row.reference or any(url != row.base_url for url in urls.values()),
@@ -341,9 +343,9 @@ class ProviderBuilder:
         if isinstance(given, str):
             given = dict.fromkeys(protocols, given)
             if known.cloud.platform:
-                given = _complete_paths(given, known, table.api_version)
+                given = _complete_paths(given, known.cloud, table.api_version)
         elif given is known.base_url and known.cloud.platform:
-            given = _complete_paths(given, known, table.api_version)
+            given = _complete_paths(given, known.cloud, table.api_version)
         if missing := cloud.find_missing(given[protocol] for protocol in protocols if protocol in given):
             variables = known.cloud.list_variables(missing)
             hint = f"add it, or set {variables[0]}" if variables else "add it, or the whole `base_url`"
@@ -417,13 +419,15 @@ class ProviderBuilder:
         cloud: CloudPlace,
         urls: Mapping[str, str],
         place: ProblemCollector,
+        *,
+        has_accounts: bool,
     ) -> CloudAccess:
         method: AuthMethod = table.auth or ("command" if table.auth_command is not None else "")
         named = [name for name in ("api_key", "api_key_env", "forward_auth", "auth_header") if getattr(table, name)]
         if method and named:
             what = "auth_command" if method == "command" else "auth"
             place.at(named[0]).add(f"`{named[0]}` and `{what}` cannot be combined", "remove one of them")
-        if not method and not named and not self._key_from_environment(known)[0]:
+        if not method and not named and not has_accounts and not self._key_from_environment(known)[0]:
             method = known.cloud.auth
         if not method:
             return CloudAccess()
@@ -516,21 +520,45 @@ class ProviderBuilder:
         return found
 
 
+def _check_cloud_keys(table: ProviderTable, row: KnownServer, access: CloudAccess, place: ProblemCollector) -> None:
+    """Settings that do nothing here: whoever wrote them means something else."""
+    uses_aws = access.method in ("aws", "aws-key")
+    needed: dict[str, tuple[bool, str]] = {
+        "profile": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
+        "role_arn": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
+        "credentials_file": (access.method == "google", 'it is for `auth = "google"`'),
+        "region": (uses_aws or row.cloud.platform in ("bedrock", "vertex"), "it is for Bedrock and Vertex AI"),
+        "project": (row.cloud.platform == "vertex", "it is for Vertex AI"),
+        "resource": (row.cloud.platform == "azure", "it is for Azure"),
+        "api_version": (bool(row.cloud.version_path), "it is for Azure"),
+    }
+    for name, (is_used, hint) in needed.items():
+        if getattr(table, name) and not is_used:
+            place.at(name).add(f"`{name}` has no meaning here", hint)
+        elif name in _PLACES and not _PLACE.fullmatch(getattr(table, name) or ""):
+            place.at(name).add(f"this is not a valid `{name}`", "use letters, digits and `-`")
+
+
 def _find_auth_headers(table: ProviderTable, row: KnownServer, protocols: tuple[str, ...]) -> dict[str, str]:
     given = row.auth_header if table.auth_header is None else table.auth_header
     headers = dict.fromkeys(protocols, given) if isinstance(given, str) else given
     return {protocol: header.lower() for protocol, header in headers.items() if header}
 
 
-def _complete_paths(urls: Mapping[str, str], known: KnownServer, api_version: str) -> dict[str, str]:
-    """The base URLs with the paths that the cloud has, where they have none."""
-    paths = known.cloud.base_path
-    if api_version:
-        paths = dict.fromkeys(paths, f"{CLASSIC_PATH}?api-version={api_version}")
-    return {
-        protocol: url if urlsplit(url).path.strip("/") else url.rstrip("/") + paths.get(protocol, "")
-        for protocol, url in urls.items()
-    }
+def _complete_paths(urls: Mapping[str, str], cloud: KnownCloud, api_version: str) -> dict[str, str]:
+    """The base URLs with the paths that the cloud has, where they have none, and with the version that is asked for."""
+    versioned = cloud.version_path if api_version else {}
+    paths = {**cloud.base_path, **versioned}
+    complete = {key: url if _has_path(url) else url.rstrip("/") + paths.get(key, "") for key, url in urls.items()}
+    query = f"?api-version={api_version}"
+    return {key: url + query if key in versioned and "?" not in url else url for key, url in complete.items()}
+
+
+def _has_path(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).path.strip("/"))
+    except ValueError:
+        return True  # it has its own error
 
 
 def _find_quirks(table: ProviderTable, row: KnownServer) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Router:
         """The first provider that speaks this protocol, for paths that are only forwarded."""
         providers = (one for one in self.config.providers.values() if not one.embedded and not one.is_key_missing)
         allowed = (one for one in providers if key is None or key.may_use_provider(one.name))
-        return next((provider for provider in allowed if protocol in provider.protocols), None)
+        return next((one for one in allowed if protocol in one.protocols and _forwards_any(one, protocol)), None)
 
     def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
@@ -303,6 +303,11 @@ def allows_name(pattern: str, name: str) -> bool:
     provider, _, rest = pattern.rpartition("/")
     is_whole = rest == "*" and "/" not in provider and not is_pattern(provider)
     return is_whole or all(mark not in name or mark in pattern for mark in VARIANT_MARKS)
+
+
+def _forwards_any(provider: Provider, protocol: str) -> bool:
+    """Has it any path that is only forwarded? Clouds offer the models alone."""
+    return bool(codec_with_quirks(protocol, provider.quirks, provider.platform).http.passthrough_endpoints)
 
 
 # --- protocols ---

@@ -21,10 +21,10 @@ def _takes_no_claude(model: str, tools: bool) -> bool:
 
 PLATFORMS: Mapping[str, Platform] = {
     "bedrock": Platform(
-        http={"request_path": lambda model, stream: "/openai/v1/chat/completions"},
+        http={"provider_models_path": "", "request_path": lambda model, stream: "/openai/v1/chat/completions"},
         supports_model=lambda model, tools: _is_openai_id(model) is not None,
     ),
-    "vertex": Platform(supports_model=lambda model, tools: "/" in model),  # `meta/llama-…`, `google/gemini-…`
+    "vertex": Platform(http={"provider_models_path": ""}, supports_model=lambda model, tools: "/" in model),
     "azure": Platform(supports_model=_takes_no_claude),
     "azure-deployments": Platform(
         http={"request_path": lambda model, stream: f"/deployments/{escape_query(model)}/chat/completions"},

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 
 from toolwire.core.codec import Platform
 
-_is_openai_id = re.compile(r"(?:^|[./])openai\.|^gpt-").search
+_find_openai = re.compile(r"(?:^|[./])openai\.|^gpt-").search
+
+
+def _is_openai_id(model: str, tools: bool) -> bool:
+    return _find_openai(model) is not None
 
 
 def _takes_no_claude(model: str, tools: bool) -> bool:
@@ -19,10 +23,10 @@ def _takes_no_claude(model: str, tools: bool) -> bool:
 
 PLATFORMS: Mapping[str, Platform] = {
     "bedrock": Platform(
-        http={"request_path": lambda model, stream: "/openai/v1/responses"},
-        supports_model=lambda model, tools: _is_openai_id(model) is not None,
+        http={"provider_models_path": "", "request_path": lambda model, stream: "/openai/v1/responses"},
+        supports_model=_is_openai_id,
     ),
-    "vertex": Platform(supports_model=lambda model, tools: _is_openai_id(model) is not None),
+    "vertex": Platform(http={"provider_models_path": ""}, supports_model=_is_openai_id),
     "azure": Platform(supports_model=_takes_no_claude),
     "azure-deployments": Platform(supports_model=_takes_no_claude),
 }

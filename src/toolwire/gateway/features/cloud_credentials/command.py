@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -74,7 +75,7 @@ class CommandSource:
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    _kill(process)
                 await process.wait()
         if process.returncode:
             lines = said.decode("utf-8", "replace").split("\n")
@@ -85,6 +86,14 @@ class CommandSource:
 
     def _fail(self, problem: str, hint: str = "") -> CredentialProblem:
         return CredentialProblem(self.source, problem, hint)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """With the processes that it has started."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read_object(data: bytes) -> Object:

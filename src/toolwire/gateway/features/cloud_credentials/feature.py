@@ -22,11 +22,14 @@ def load_senders() -> None:
 
 
 def open_cloud_senders(
-    client: RequestSender, environ: Mapping[str, str], report_error: Callable[[BaseException], None]
+    client: RequestSender,
+    environ: Mapping[str, str],
+    report_error: Callable[[BaseException], None],
+    log_event: Callable[..., None] | None = None,
 ) -> CloudSenders:
     from toolwire.gateway.features.cloud_credentials.senders import CloudSenders  # noqa: PLC0415 — only if configured
 
-    return CloudSenders(client, environ, time.time, report_error)
+    return CloudSenders(client, environ, time.time, report_error, log_event)
 
 
 def has_cloud_access(config: Config) -> bool:
@@ -51,7 +54,9 @@ class CloudCredentialFeature(Feature):
         if not has_cloud_access(config):
             return {}
         if self._senders is None:
-            self._senders = open_cloud_senders(client, self._process.environ, self._process.report_error)
+            process = self._process
+            log_event = process.telemetry.log_event
+            self._senders = open_cloud_senders(client, process.environ, process.report_error, log_event)
         return self._senders.make_senders(config)
 
     async def close(self) -> None:

@@ -81,9 +81,11 @@ class LeaseKeeper(Generic[Value]):
         fetch: Fetch[Value],
         now: Callable[[], float],
         report_error: Callable[[BaseException], None],
+        on_change: Callable[[str, CredentialProblem | None], None] = lambda source, problem: None,
         jitter: Callable[[], float] = random,
     ) -> None:
-        self.source = source
+        """`on_change` gets the source and why it fails now, or None when it gives credentials again."""
+        self.source, self._on_change = source, on_change
         """For people; never a secret."""
         self._fetch, self._now, self._report_error, self._jitter = fetch, now, report_error, jitter
         self._lease: Lease[Value] | None = None
@@ -140,11 +142,15 @@ class LeaseKeeper(Generic[Value]):
         if isinstance(found, CredentialProblem):
             self._note_problem(found)
             return
+        if self._problem is not None:
+            self._on_change(self.source, None)
         self._lease, self._problem, self._wait, self._retry_at = found, None, FIRST_WAIT, -math.inf
         early = min(RENEW_SECONDS, (found.expires_at - self._now()) / 2)
         self._renew_at = found.expires_at - early * (1 - self._jitter() / 5)  # not all processes at once
 
     def _note_problem(self, problem: CredentialProblem) -> None:
+        if self._problem is None:
+            self._on_change(self.source, problem)
         self._problem, self._retry_at = problem, self._now() + self._wait
         self._wait = min(self._wait * 2, MAX_WAIT)
 

@@ -10,7 +10,7 @@ from toolwire.gateway.features.cloud_credentials.aws import AwsSource
 from toolwire.gateway.features.cloud_credentials.command import CommandSource
 from toolwire.gateway.features.cloud_credentials.entra import EntraSource
 from toolwire.gateway.features.cloud_credentials.google import GoogleSource
-from toolwire.gateway.features.cloud_credentials.leases import LeaseKeeper
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem, LeaseKeeper
 from toolwire.gateway.features.cloud_credentials.sender import AuthorizedSender
 from toolwire.gateway.features.cloud_credentials.sigv4 import Scope
 from toolwire.gateway.http.messages import RequestSender
@@ -28,8 +28,10 @@ class CloudSenders:
         environ: Mapping[str, str],
         now: Callable[[], float],
         report_error: Callable[[BaseException], None],
+        log_event: Callable[..., None] | None = None,
     ) -> None:
         self._client, self._environ, self._now, self._report_error = client, environ, now, report_error
+        self._log_event = log_event
         self._authorizers: dict[CloudAccess, Authorizer] = {}
 
     def make_senders(self, config: Config) -> Mapping[Provider, RequestSender]:
@@ -47,7 +49,7 @@ class CloudSenders:
 
     def _make_authorizer(self, access: CloudAccess) -> Authorizer:
         environ, now = self._environ, self._now
-        keep = partial(LeaseKeeper, now=now, report_error=self._report_error)
+        keep = partial(LeaseKeeper, now=now, report_error=self._report_error, on_change=self._report_change)
         if access.command:
             command = CommandSource(access.command, access.ttl, now)
             if access.method == "aws":
@@ -63,6 +65,15 @@ class CloudSenders:
             return BearerAuthorizer(keep(google.source, google.fetch_token))
         entra = EntraSource(self._client, environ, now, access.method == "managed-identity")
         return BearerAuthorizer(keep(entra.source, entra.fetch_token))
+
+    def _report_change(self, source: str, problem: CredentialProblem | None) -> None:
+        """Also where nobody has noticed it yet: the old credential serves to its end."""
+        if self._log_event is None:
+            return
+        if problem is None:
+            self._log_event("credentials_available", source=source)
+        else:
+            self._log_event("credentials_unavailable", level="warn", source=source, message=str(problem))
 
     def _scope(self, access: CloudAccess) -> Scope:
         return Scope(access.region, access.service)
