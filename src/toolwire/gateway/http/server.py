@@ -398,7 +398,8 @@ class ClientConnection(asyncio.Protocol):
         if not request.keep_alive or self.ignores_input:
             self._close_after_response()
             return
-        if self.write_blocked is None:
+        is_more_there = self.pipelined or self._unparsed or self.error_response or self.is_reading_paused
+        if is_more_there and self.write_blocked is None:
             self._start_next_request()
         if self.is_closing:  # since the head was sent, which does not say so: the client may send one more request
             self._server.close_when_idle(self)

@@ -70,9 +70,9 @@ class Pipeline:
         call = read
         turns = call.body.members.get(call.client_codec.constraints.turns_key)
         empty = refuse_empty(call.body) if turns is None or len(turns) <= MAX_EMPTY else None
-        targets = self.route_request(call) if empty is None else error_replies.gateway_error(call, empty)
-        if type(targets) is AttemptFailed:
-            await relay_answer(request, call, targets)
+        targets = empty or self.runtime.router.route(call.model, call.caller.key)
+        if type(targets) is Failure:
+            await relay_answer(request, call, error_replies.gateway_error(call, targets))
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         extended: ExtendedRequest = await self.admit(call, targets) if self.stages.admit else call

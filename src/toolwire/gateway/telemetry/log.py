@@ -56,9 +56,6 @@ AttemptRows = Sequence[tuple[str, str, float]]
 
 
 def log_attempts(attempts: AttemptRows) -> AttemptRows:
-    """The attempts to log: none if the only one succeeded."""
-    if len(attempts) == 1 and attempts[0][1] == "ok":
-        return ()
     return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
 
 
@@ -195,7 +192,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     if answer.ledgers:
         summaries = summarise_losses(answer.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
-    if record.attempts:
+    if len(record.attempts) > 1 or (record.attempts and record.attempts[0][1] != "ok"):
         line.attempts = log_attempts(record.attempts)
     if answer.tool_runs:
         line.tool_runs = answer.tool_runs[:MAX_DETAILS]
