@@ -33,14 +33,14 @@ import toolwire
 from bench.gateway import canned, load, provider, systems
 from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
-from bench.gateway.report import BARE, LIMITED, OURS, PRICED, REPAIRING, WITHOUT_CONSOLE, WITHOUT_COSTS
+from bench.gateway.report import BARE, LIMITED, OURS, PRICED, REPAIRING, SIGNED, WITHOUT_CONSOLE, WITHOUT_COSTS
 from toolwire.gateway.app import app
 from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
 SOURCE = str(Path(toolwire.__file__).parent)
 TIMES = 10
-SYSTEMS = (OURS, BARE, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED)
+SYSTEMS = (OURS, BARE, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED, SIGNED)
 
 
 class Count(Struct):
@@ -63,7 +63,7 @@ class StoppedClock(asyncio.SelectorEventLoop):
 def count_bytecodes(client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS) -> Count:
     """The bytecodes of one small exchange. The events of a stream come one by one."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-        os.environ.setdefault("BENCH_KEY", "bench")
+        os.environ.update({"BENCH_KEY": "bench", **systems.AWS_KEYS})
         with asyncio.Runner(loop_factory=StoppedClock) as runner:
             found, calls = runner.run(_run_exchanges(Path(folder), client, target, stream, times, system))
     rows = [(count / times, _function_name(code)) for code, count in found.most_common()]

@@ -14,6 +14,8 @@ WITHOUT_CONSOLE = "no-console"
 BARE = "bare"
 REPAIRING = "repairing"
 WITHOUT_COSTS, PRICED, LIMITED = "no-costs", "priced", "limited"
+SIGNED = "signed"
+"""`bare`, and every request is signed for AWS."""
 FLOOR = "floor"
 
 

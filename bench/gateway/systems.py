@@ -18,6 +18,9 @@ TARGETS = ("openai-chat", "anthropic", "gemini")
 """The protocols that the provider is spoken to in; each is reached by its own model name."""
 
 
+AWS_KEYS = {"AWS_ACCESS_KEY_ID": "AKIDBENCH", "AWS_SECRET_ACCESS_KEY": "secret-of-the-bench"}
+
+
 class System(Struct, frozen=True):
     name: str
     command: Callable[[int, int, Path], Sequence[str]]
@@ -32,7 +35,14 @@ def floor_command(port: int, provider: int, folder: Path) -> Sequence[str]:
     return [sys.executable, "-P", str(Path(__file__).with_name("floor.py")), str(port), str(provider)]
 
 
-def toolwire(port: int, provider: int, folder: Path, settings: str = "", of_each_provider: str = "") -> Sequence[str]:
+def toolwire(
+    port: int,
+    provider: int,
+    folder: Path,
+    settings: str = "",
+    of_each_provider: str = "",
+    credential: str = 'api_key_env = "BENCH_KEY"',
+) -> Sequence[str]:
     """Toolwire with its defaults, and with more settings for the file, or for each provider in it."""
     lines = []
     for number, name in enumerate(TARGETS):
@@ -40,7 +50,7 @@ def toolwire(port: int, provider: int, folder: Path, settings: str = "", of_each
             f"[providers.canned{number}]",
             f'protocols = ["{name}"]',
             f'base_url = "http://127.0.0.1:{provider}"',
-            'api_key_env = "BENCH_KEY"',
+            credential,
             of_each_provider,
             f'[models."{canned.MODELS[name]}"]',
             f'provider = "canned{number}"',
@@ -99,6 +109,7 @@ SYSTEMS = {
         System("no-costs", partial(toolwire, settings="[costs]\nenabled = false\n")),
         System("priced", partial(toolwire, settings=PRICES)),
         System("limited", partial(toolwire, settings=PRICES + LIMITS)),
+        System("signed", partial(toolwire, settings=BARE, credential='auth = "aws"\nregion = "us-east-1"'), rounds=3),
         System("litellm", litellm, rounds=3, patience=180.0),
         System("rosetta", rosetta),
     )
@@ -112,6 +123,7 @@ def environment(folder: Path) -> dict[str, str]:
         **{name: os.environ[name] for name in kept if name in os.environ},
         "HOME": str(folder),
         "BENCH_KEY": "bench",
+        **AWS_KEYS,
         "NO_PROXY": "127.0.0.1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # without keys, as the others are measured
