@@ -51,6 +51,12 @@ from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, choose_codec
+from toolwire.gateway.surfaces.signed_requests import (
+    check_before_reading,
+    check_signature,
+    is_signed,
+    read_signature,
+)
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import Client, UpstreamNames, find_subagent
@@ -237,6 +243,8 @@ class Routes:
             key_name, team = (caller.key.name, caller.key.team) if caller.key is not None else ("", "")
             valid_until = caller.valid_until
             caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
+            if key_name and is_signed(headers):
+                endpoint, caller = _check_signed(request, endpoint, caller)
         secrets = access.list_credentials(headers, query)
         client_id = headers.get(REQUEST_ID_HEADER, "")
         is_valid = _is_valid_request_id(client_id) is not None
@@ -464,6 +472,21 @@ def _refuse_target(request: ClientRequest) -> Failure | None:
     if not request.target_problem:
         return None
     return Failure("invalid", f"the target of the request cannot be used: {request.target_problem}", 400)
+
+
+def _check_signed(
+    request: ClientRequest, endpoint: EndpointMatch | None, caller: Caller | Failure
+) -> tuple[EndpointMatch | None, Caller | Failure]:
+    """The endpoint of a request that is signed with a client's key, and its caller, or why it is refused."""
+    signature = read_signature(request)
+    if isinstance(signature, Failure):
+        return endpoint, signature
+    if endpoint is not None:
+        return check_before_reading(signature, endpoint), caller
+    if request.method in ("GET", "HEAD", "DELETE"):
+        return None, check_signature(signature, b"") or caller
+    what = "signed requests are taken by the endpoints of models only; send the key as a bearer token"
+    return None, Failure("permission", what, 403)
 
 
 def _wrong_method_reply(request: ClientRequest, codec: Codec, method: str = "POST") -> Reply:
