@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anthropic import AnthropicBedrock
 from botocore.credentials import Credentials
 
 from gateway.conftest import serve_config
@@ -373,3 +374,24 @@ def test_a_refusal_names_the_credentials(tmp_path: Path) -> None:
     with serve_cloud(lambda seen: denied) as cloud, stage(tmp_path, cloud) as port:
         got = ask(port, "POST", "/v1/chat/completions", json.dumps({"model": f"bedrock/{NEW}", **HELLO}).encode())
     assert "check what the credentials of AWS may use" in got.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_anthropics_sdk_for_bedrock_reaches_bedrock_through_the_gateway(tmp_path: Path, stream: bool) -> None:
+    """It signs for AWS; the gateway signs again, with the credentials that it has."""
+    rule = f'[models."{OLD}"]\nprovider = "bedrock"\n'
+    with serve_cloud(respond) as cloud, stage(tmp_path, cloud, rule) as port:
+        url = f"http://127.0.0.1:{port}"
+        own = {"aws_access_key": "AKIDCLIENT", "aws_secret_key": "of-the-client", "aws_region": "us-east-1"}
+        with AnthropicBedrock(base_url=url, max_retries=0, **own) as client:
+            asked: Any = {"model": OLD, "max_tokens": 10, "messages": HELLO["messages"], "tools": [TOOL]}
+            if stream:
+                with client.messages.stream(**asked) as events:
+                    message = events.get_final_message()
+            else:
+                message = client.messages.create(**asked)
+    assert message.content[0].type == ("tool_use" if stream else "text")
+    (seen,) = cloud.seen
+    assert is_signed(seen, KEYS, REGION, "bedrock")
+    assert seen.path.partition("/invoke")[0] == f"/model/{OLD.replace(':', '%3A')}"
+    assert seen.json["anthropic_version"] == "bedrock-2023-05-31"

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +36,7 @@ from gateway.fake_clouds import (
 )
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import RawAnswer, ask, body_of, frames, text_of
+from toolwire.gateway.features.cloud_credentials.google import AWS_SUBJECT, FILE_KINDS, FileKind, find_kind
 from toolwire.gateway.features.cloud_credentials.senders import CloudSenders
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.cloud_access import CloudAccess
@@ -206,6 +209,38 @@ import google.auth.impersonated_credentials
 from toolwire.gateway.features.cloud_credentials.google import GoogleSource
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", FILE_KINDS.values(), ids=FILE_KINDS)
+def test_google_auth_reads_each_kind_of_file(kind: FileKind) -> None:
+    """It is called by name, so that nothing of it is imported before."""
+    read = getattr(getattr(import_module(kind.module), kind.class_name), kind.method)
+    signature(read).bind({}, scopes=["s"])
+
+
+@pytest.mark.parametrize(
+    ("info", "kind"),
+    [
+        ({"type": "service_account"}, "service_account"),
+        ({"type": "external_account", "credential_source": {"file": "f"}}, "external_account"),
+        ({"type": "external_account", "credential_source": {"executable": {}}}, "external_account (executable)"),
+        ({"type": "external_account", "subject_token_type": AWS_SUBJECT}, "external_account (AWS)"),
+    ],
+)
+def test_a_file_says_its_kind(info: dict[str, Any], kind: str) -> None:
+    assert find_kind(info) == kind
+    assert kind in FILE_KINDS
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"type": "nobody"}', '{"type": "service_account"}', "\udcff"])
+def test_a_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broken.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    more = 'credentials_file = "broken.json"\n'
+    with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, VERTEX + more) as port:
+        got = ask_model(port)
+    assert got.status == 503
+    assert "Google Cloud" in got.json()["error"]["message"]
+    assert not server.seen
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

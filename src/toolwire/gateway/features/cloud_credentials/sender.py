@@ -52,8 +52,11 @@ class AuthorizedSender:
             used = await self._authorizer.authorize(request, min(FETCH_SECONDS, max(0.0, ends - clock())))
             if isinstance(used, CredentialProblem):
                 return TransportError("no-credential", str(used))
+            seconds = ends - clock()
+            if seconds <= 0:
+                return TransportError("first-byte-timeout", f"{self._authorizer.source} took all of its time")
             response = await self._client.send_request(
-                address, method, path, headers, body, (*unique_headers, *used.headers), max(0.0, ends - clock())
+                address, method, path, headers, body, (*unique_headers, *used.headers), seconds
             )
             if isinstance(response, TransportError):
                 return response
