@@ -25,6 +25,7 @@ from gateway.conftest import serve_config
 from gateway.fake_clouds import (
     CAPTURED,
     HELLO,
+    PRIVATE,
     PUBLIC,
     TOOL,
     Answer,
@@ -40,6 +41,7 @@ from toolwire.gateway.features.cloud_credentials.google import AWS_SUBJECT, FILE
 from toolwire.gateway.features.cloud_credentials.senders import CloudSenders
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.cloud_access import CloudAccess
+from toolwire.gateway.surfaces.console.api import API_PATH
 
 SERVER = '[server]\nretries = 0\nlog_format = "none"\n'
 TOKEN = "ya29.token-of-the-cloud-0123456789-{}"
@@ -580,6 +582,46 @@ def test_a_token_that_a_provider_repeats_is_not_shown(tmp_path: Path) -> None:
     assert got.status == 400
     assert token.encode() not in got.data
     assert token[-40:].encode() not in got.data
+
+
+def test_no_secret_is_in_the_log_or_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also with all bodies in the log, and where a cloud repeats what it got."""
+    cloud = Cloud()
+
+    def respond(seen: Seen) -> Answer:
+        if seen.path.startswith("/openai"):  # a provider that repeats the token in an error
+            return Answer(400, {"error": {"message": f"you sent {seen.headers['authorization']}"}})
+        return cloud.respond(seen)
+
+    file = tmp_path / "toolwire.toml"
+    with serve_cloud(respond) as server:
+        sign_in(monkeypatch, server.url)
+        monkeypatch.setenv("AZURE_CLIENT_SECRET", SECRET)
+        service_account(tmp_path, server.url)
+        own = f'{VERTEX}credentials_file = "service_account.json"\n{AZURE}auth = "entra"\n'
+        log = '[server]\nretries = 0\nlog_format = "json"\nlog_level = "debug"\nlog_bodies = true\n'
+        file.write_text(log + own.replace("{url}", server.url))
+        with serve_config(file) as url:
+            port = int(url.rpartition(":")[2])
+            answers = [ask_model(port, name) for name in ("vertex/claude-opus-5-5", "azure/my-deployment")]
+            cloud.refuses = True
+            cloud.given += 1  # what was given is not valid any more
+            answers.append(ask_model(port))
+            pages = [ask(port, "GET", f"{API_PATH}{page}") for page in ("state", "providers", "exchanges")]
+            ids = [one["id"] for one in pages[-1].json()["exchanges"]]
+            assert len(ids) == 3
+            pages += [ask(port, "GET", f"{API_PATH}exchanges/{one}") for one in ids]
+    assert [one.status for one in answers] == [200, 400, 503]
+    assert {page.status for page in pages} == {200}
+    captured = capfd.readouterr()
+    shown = captured.out + captured.err + "".join(page.data.decode() for page in (*pages, *answers))
+    assert '"event":"exchange"' in shown
+    assert "credentials_unavailable" in shown
+    key_line = PRIVATE.split("\n")[3]
+    for secret in (SECRET, key_line, *(TOKEN.format(number) for number in range(4))):
+        assert secret not in shown
 
 
 # --- nothing of it where it is not configured -------------------------------------------------------------------------

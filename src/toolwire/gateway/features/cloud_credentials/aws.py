@@ -113,6 +113,8 @@ class _Credentials(Protocol):
 
 
 def describe_error(error: Exception) -> str:
-    """What a library says, without what looks like a secret."""
-    text = " ".join(str(error).split())
+    """What a library says, without what looks like a secret. The errors of google-auth have the whole answer behind
+    their message, which may repeat what was sent."""
+    said = error.args[0] if len(error.args) > 1 and isinstance(error.args[0], str) else str(error)
+    text = " ".join(said.split())
     return printable_text(redact_start(text), 300) if text else type(error).__name__
