@@ -19,8 +19,8 @@ from toolwire.gateway.surfaces.console import api, conversation
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(name="served", scope="module")
+def serve_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("conversation")) as staged:
         yield staged
 
@@ -37,7 +37,7 @@ def row_of(served: Served, got: RawAnswer) -> Any:
     return next(row for row in get(served, "exchanges").json()["exchanges"] if row["request_id"] == got.id)
 
 
-def shown(side: api.ConversationSide | None) -> list[tuple[str, str, str, str]]:
+def list_parts(side: api.ConversationSide | None) -> list[tuple[str, str, str, str]]:
     assert side is not None
     return [(turn.role, part.kind, part.name, part.text) for turn in side.turns for part in turn.parts]
 
@@ -53,7 +53,7 @@ def test_both_sides_can_be_read_in_every_protocol(served: Served, client: str, p
     for side, protocol in ((found.client, client), (found.provider, provider)):
         assert side is not None
         assert side.protocol == protocol
-        rows = shown(side)
+        rows = list_parts(side)
         assert rows[0][:2] == ("user", "text")
         assert ("assistant", "text", "", "Let me look.") in rows
         [(_, _, name, arguments)] = [row for row in rows if row[1] == "call"]
@@ -85,8 +85,8 @@ def test_what_changed_is_marked_at_its_place(served: Served) -> None:
     scene = served.scene("openai-chat", play_script("openai-chat", False, "A cat."))
     got = call(served, "anthropic", scene.model, False, messages=HISTORY, tools=[TOOL], system="Be brief.")
     found = conversation_of(served, got)
-    assert shown(found.client)[0] == ("system", "text", "", "Be brief.")
-    assert shown(found.provider)[0] == ("system", "text", "", "Be brief.")
+    assert list_parts(found.client)[0] == ("system", "text", "", "Be brief.")
+    assert list_parts(found.provider)[0] == ("system", "text", "", "Be brief.")
     assert found.client is not None
     parts = {part.place: part for turn in found.client.turns for part in turn.parts if part.place}
     picture, thought, call_, result = (
@@ -133,7 +133,7 @@ def test_a_picture_elsewhere_is_named_and_not_loaded(served: Served) -> None:
     asked = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": link}}]}]
     scene = served.scene("anthropic", play_script("anthropic", False))
     found = conversation_of(served, call(served, "anthropic", scene.model, False, messages=asked))
-    assert ("user", "media", "image", link) in shown(found.client)
+    assert ("user", "media", "image", link) in list_parts(found.client)
     assert found.client is not None
     assert not any(part.pictures for turn in found.client.turns for part in turn.parts)
 
@@ -146,7 +146,7 @@ def test_a_long_conversation_shows_its_instructions_and_its_end(
     scene = served.scene("anthropic", play_script("anthropic", False, "The end."))
     got = call(served, "anthropic", scene.model, False, messages=turns, system="Be brief.")
     found = conversation_of(served, got)
-    texts = [text for _, _, _, text in shown(found.client)]
+    texts = [text for _, _, _, text in list_parts(found.client)]
     assert texts == ["Be brief.", "turn 6", "turn 7", "turn 8", "The end."]
     assert found.client is not None
     assert found.client.hidden_turns == 6

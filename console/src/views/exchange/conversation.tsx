@@ -26,7 +26,7 @@ export function Conversation({ detail: { row }, query }: TabProps) {
       <div class="conversation-bar">
         <Choice label="Whose side" options={options} value={name} onChange={(value) => setQuery("side", value)} />
         <span class="muted" role="status">
-          {data.client && data.provider && (changes ? `${formatCountOf(changes, "place")} differ from the other side` : "both sides say the same")}
+          {data.client && data.provider && (changes ? `${formatCountOf(changes, "difference")} from the other side` : "both sides say the same")}
         </span>
       </div>
       {side.hidden_turns > 0 && <p class="muted">{formatCountOf(side.hidden_turns, "older turn")} not shown here: the Request tab has them.</p>}
