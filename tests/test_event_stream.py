@@ -100,7 +100,7 @@ def test_what_is_written_is_read(payloads: list[bytes], size: int) -> None:
     expected = [Message("event", f"e{number}", payload) for number, payload in enumerate(payloads)]
     assert split(data, size) == (expected, "")
     assert b"".join(split_after_messages(data)) == data
-    assert len(split_after_messages(data)) == len(payloads)
+    assert len(split_after_messages(data)) == max(1, len(payloads))
 
 
 @given(st.binary(max_size=200))

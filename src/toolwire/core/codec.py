@@ -11,6 +11,7 @@ import msgspec
 
 from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.events import Delta, Event
+from toolwire.core.framing import SSE_FRAMING, Framing
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Tool, Usage
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
@@ -122,6 +123,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Finish kinds that `parse_tool_calls(strict=True)` accepts. Gemini ends an answer with calls with STOP."""
     turns_key: str = "messages"
     """The key of the body that holds the conversation."""
+    tools_key: str = "tools"
+    """The key of the body that holds the tools."""
     instructions_key: str = ""
     """The key of the body that holds the instructions; "" where they are turns."""
 
@@ -199,7 +202,8 @@ class EndpointMatch(msgspec.Struct, frozen=True):
     model: str = ""
     stream: bool | None = None
     framing: str = ""
-    """"" for server-sent events, else a name for `make_framing_converter` (Gemini without `alt=sse`: a JSON array)."""
+    """"" for the protocol's own framing, else a name for `make_framing_converter` (Gemini without `alt=sse`: a JSON
+    array)."""
     ignores_model_in_body: bool = False
     """Does the model of the path count, whatever the body says (deployments of Azure)?"""
     adapt_body: Callable[[bytes, EndpointMatch, Mapping[str, str]], AdaptedBody | Failure] | None = None
@@ -349,7 +353,7 @@ class RateLimit(msgspec.Struct, frozen=True):
 
 
 class FramingConverter(Protocol):
-    """Converts server-sent events to the framing that the client asked for."""
+    """Converts the frames of a stream to another framing that the client asked for."""
 
     content_type: str
 
@@ -464,7 +468,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the body of a request for a stream ask for token counts; None if it asks already, or if it need not."""
     drop_usage_chunks: Callable[[bytes], bytes] | None = None
     """Removes frames that have only token counts, for a client that has not asked for them."""
-    stream_content_type: str = "text/event-stream"
+    framing: Framing = SSE_FRAMING
+    """How its streams are framed, and their content type."""
     fixed_endpoints: Mapping[str, EndpointMatch] = EMPTY_MAPPING
     """Paths without variable parts, and what a POST to them asks for."""
     match_endpoint: Callable[[str, str], EndpointMatch | None] | None = None

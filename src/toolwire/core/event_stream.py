@@ -164,7 +164,15 @@ def split_after_messages(data: bytes) -> list[bytes]:
             break
         pieces.append(data[start : start + size])
         start += size
-    return [*pieces, data[start:]] if start < end else pieces
+    return [*pieces, data[start:]] if start < end or not pieces else pieces
+
+
+def holds_message(data: bytes | bytearray) -> bool:
+    """Is there a whole message, or the start of something that is none? A reader says then what is wrong."""
+    if len(data) < _PRELUDE.size:
+        return False
+    (size,) = _NUMBER.unpack_from(data)
+    return not _FRAME_BYTES <= size <= MAX_PAYLOAD + MAX_HEADERS + _FRAME_BYTES or len(data) >= size
 
 
 # --- messages to bytes ---

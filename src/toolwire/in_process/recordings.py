@@ -110,7 +110,10 @@ class Recordings:
             error = codec.write_error(Failure("not_found", what, 404))
             return LoopbackAnswer(error.status, {"content-type": "application/json"}, deque([encode(error.body)]))
         if "sse" in found:
-            return LoopbackAnswer(200, {"content-type": "text/event-stream"}, deque([str(found["sse"]).encode()]))
+            framing = codec.http.framing
+            return LoopbackAnswer(
+                200, {"content-type": framing.content_type}, deque([framing.read_text(str(found["sse"]))])
+            )
         status = found["status"]
         data = encode(found["body"])
         return LoopbackAnswer(status, {"content-type": "application/json"}, deque([data]))

@@ -13,7 +13,6 @@ from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage, replace_fields
 from toolwire.core.json_values import Body, Path, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
-from toolwire.core.sse import split_after_frames
 from toolwire.core.tokens import measure_text
 from toolwire.translation import signature_memory
 from toolwire.translation.answer_steps import EVENT_STEPS
@@ -81,7 +80,9 @@ class StreamTranslation:
         self.ledger = ledger = Ledger(exchange.provider.name, exchange.client.name)
         self._reader: StreamReader = exchange.provider.make_stream_reader()
         self._writer: StreamWriter = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
-        self._second_failure_event = exchange.provider.http.second_failure_event
+        http = exchange.provider.http
+        self._split_frames = http.framing.split_frames
+        self._second_failure_event = http.second_failure_event
         self._checker = ev.StreamChecker()
         repairs = exchange.repairs_answers
         is_rewritten = exchange.needs_answer_rewrite or (repairs and exchange.can_take_rounds)
@@ -91,7 +92,7 @@ class StreamTranslation:
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""
         self._mode = TRANSLATING if steps is not None else WRITING_BACK if self._repair is None else PASSING
-        self._unchanged_start = UnchangedStart() if self._mode is PASSING else None
+        self._unchanged_start = UnchangedStart(http.framing) if self._mode is PASSING else None
         self._passed_delta: ev.Delta | None = None
         """The last delta of which the writer does not know."""
         self._fold = ev.Fold() if exchange.uses_memory else None
@@ -150,10 +151,11 @@ class StreamTranslation:
         return self.usage if self.rounds is None else self.rounds.round_usage
 
     def feed(self, data: bytes) -> bytes:
-        return b"".join(map(self._translate_piece, split_after_frames(data)))
+        return b"".join(map(self._translate_piece, self._split_frames(data)))
 
     def _translate_piece(self, piece: bytes) -> bytes:
-        run, reader = self._run, self._reader
+        run = self._run
+        reader = self._reader
         if run is None or (text := reader.read_repeat(piece)) is None:
             return self._translate_events(reader.feed(piece), piece)
         if self._mode is PASSING:

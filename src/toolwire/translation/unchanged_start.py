@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.core import events as ev
+from toolwire.core.framing import Framing
 from toolwire.core.ir import Text
 
 _MAX_OPAQUE: Final = 1000
@@ -21,7 +22,8 @@ choices, one by one."""
 class UnchangedStart:
     """The events of the answer so far, as they came and as they were repaired."""
 
-    def __init__(self) -> None:
+    def __init__(self, framing: Framing) -> None:
+        self._frame_ends = framing.frame_ends
         self._is_at_frame_start = True
         self._waiting_frames: list[ev.Event | bytes] = []
         """Events with their frames, and frames that were recognised by their bytes."""
@@ -42,7 +44,7 @@ class UnchangedStart:
 
     def is_whole_frame(self, piece: bytes) -> bool:
         """Is a piece of the stream one frame? Asked for every piece."""
-        was_at_frame_start, self._is_at_frame_start = self._is_at_frame_start, piece.endswith(b"\n\n")
+        was_at_frame_start, self._is_at_frame_start = self._is_at_frame_start, piece.endswith(self._frame_ends)
         return was_at_frame_start and self._is_at_frame_start
 
     def add_events(self, received: list[ev.Event], repaired: list[ev.Event], frame: bytes = b"") -> None:

@@ -77,10 +77,11 @@ def write_pieces(scenario: Scenario, codec: Codec) -> dict[str, Json]:
     result = Result(scenario.id, (Text(scenario.result),), name=scenario.name)
     role: Role = "user" if codec.constraints.result_placement == "user" else "tool"
     tool = Tool(scenario.name, scenario.description, scenario.parameters)
-    pieces: dict[str, Json] = {"declaration": {"tools": _write_request(Request(tools=(tool,)), codec)["tools"]}}
+    key = codec.constraints.tools_key
+    pieces: dict[str, Json] = {"declaration": {key: _write_request(Request(tools=(tool,)), codec)[key]}}
     hosted = Request(tools=(ProviderTool(scenario.hosted),)) if scenario.hosted else Request()
-    if hosted_tools := _write_request(hosted, codec).get("tools"):
-        pieces["hosted"] = {"tools": hosted_tools}
+    if hosted_tools := _write_request(hosted, codec).get(key):
+        pieces["hosted"] = {key: hosted_tools}
     call_turn = Turn("assistant", (*before, call))
     written_call = _write_turns((call_turn,), codec)
     pieces["call"] = _unwrap_single(written_call)

@@ -225,7 +225,7 @@ def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> Att
     context = WriteContext(now=int(call.now), seed=call.record.request_id)
     writer = client.make_stream_writer(Ledger(client.name, client.name), context)
     body = writer.write(ResponseFailed(failed.failure)) + writer.close()
-    headers = {**failed.reply.headers, "content-type": client.http.stream_content_type}
+    headers = {**failed.reply.headers, "content-type": client.http.framing.content_type}
     return replace(failed, reply=Reply(200, headers, body))
 
 

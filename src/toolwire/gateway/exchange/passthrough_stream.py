@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from toolwire.core.codec import Codec, WriteContext
@@ -16,29 +15,17 @@ from toolwire.core.events import (
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
-    SourceFrame,
     TextDelta,
     UsageUpdate,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
-from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import MAX_FRAME, split_after_frames, write_data_frame, write_event_frame
 from toolwire.core.tokens import measure_text
 from toolwire.translation.streaming import keep_failure, may_pass
 from toolwire.translation.tool_rounds import Rounds
 
-_split_any_frames = re.compile(rb".*?(?>\r\n|\n|\r){2}|.+", re.DOTALL).findall
-_find_frame_end = re.compile(rb"(?>\r\n|\n|\r){2}").search
-_find_event_line = re.compile(rb"^event:([^\r\n]*)", re.MULTILINE).search
-_has_data_line = re.compile(rb"(?:\A|[\r\n])data").search
-_FRAME_STARTS = (b"event:", b"data:")
-_is_comment = re.compile(rb"(?:(?::[^\r\n]*)?[\r\n])*").fullmatch
 _CONTENTLESS_EVENTS = frozenset({ResponseStart, UsageUpdate, ResponseFailed, OpaqueEvent})
 """An event that only one protocol knows (`OpaqueEvent`) is not content either."""
-_MAX_CUT_END = 3
-"""Bytes of the end of a frame that may have come before the last one."""
-_NOT_FRAMES = Failure("upstream", "the provider's stream is not made of server-sent events", 502, "invalid_stream")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -55,7 +42,14 @@ class PassthroughStream:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._reader = codec.make_stream_reader()
+        self._framing = framing = codec.http.framing
+        self._reader = reader = codec.make_stream_reader()
+        # Looked up here and not for each piece of the stream.
+        self._read_repeat, self._split_frames, self._frame_ends = (
+            reader.read_repeat,
+            framing.split_frames,
+            framing.frame_ends,
+        )
         self._partial_frame = bytearray()
         self._has_started = False
         self._is_frame_read_late = False
@@ -81,47 +75,21 @@ class PassthroughStream:
     def feed(self, data: bytes) -> bytes:
         if self.is_cut_off:
             return b""
-        read_repeat, out = self._reader.read_repeat, []
-        are_whole = not self._partial_frame and data.endswith(b"\n\n") and data.find(b"\r") < 0
-        for frame in split_after_frames(data) if are_whole else self._split_frames(data):
-            if (text := read_repeat(frame)) is not None:
+        out: list[bytes] = []
+        are_whole = not self._partial_frame and data.endswith(self._frame_ends) and data.find(b"\r") < 0
+        for frame in self._split_frames(data) if are_whole else self._framing.cut_frames(self._partial_frame, data):
+            if (text := self._read_repeat(frame)) is not None:
                 self.text_length += len(text) if text.isascii() else measure_text(text)
                 out.append(frame)
             else:
                 out.append(self._pass_frame(frame))
         return b"".join(out)
 
-    def _split_frames(self, data: bytes) -> list[bytes]:
-        """The whole frames; a partial one waits for its end. Only new bytes are searched: a frame can be long."""
-        held = self._partial_frame
-        if held:
-            start = max(0, len(held) - _MAX_CUT_END)
-            held += data
-            if _find_frame_end(held, start) is None and len(held) <= MAX_FRAME:
-                return []
-            data = bytes(held)
-            held.clear()
-        if data.find(b"\r") < 0:
-            if data.endswith(b"\n\n"):
-                return split_after_frames(data)
-            whole, end, rest = data.rpartition(b"\n\n")
-            frames = split_after_frames(whole + end) if end else []
-        else:
-            *frames, rest = _split_any_frames(data)
-            end_found = _find_frame_end(rest, max(0, len(rest) - 2 * _MAX_CUT_END))
-            # A CR at the very end may be half of a line's end.
-            if end_found is not None and not data.endswith(b"\r"):
-                return [*frames, rest]
-        if len(rest) > MAX_FRAME:
-            return [*frames, rest]  # the reader says that it is too long
-        held += rest
-        return frames
-
     def _pass_frame(self, frame: bytes) -> bytes:
         if self.is_cut_off:
             return b""
         frame = self._strip_mark(frame)
-        return self._take_events(self._reader.feed(_end_lines(frame)), frame)
+        return self._take_events(self._reader.feed(self._framing.prepare_frame(frame)), frame)
 
     def _strip_mark(self, frame: bytes) -> bytes:
         """SDKs do not expect a byte order mark."""
@@ -133,23 +101,28 @@ class PassthroughStream:
         is_late, self._is_frame_read_late = self._is_frame_read_late, not events and frame.find(b"\\u") >= 0
         last = events[-1] if events else None
         if self.ended or self.failure is not None:
-            return frame if _is_comment(frame) or self._repeats_failure(last) else b""
+            return frame if self._framing.is_silent(frame) or self._repeats_failure(last) else b""
         if last is None:
             return frame
         self._add_events(events)
         failure = last.failure if type(last) is ResponseFailed else None
         # Gemini's reader takes bare JSON too, which is of no use where the client expects frames.
-        is_frame = frame.startswith(_FRAME_STARTS) or _has_data_line(frame) is not None or not frame.strip()
+        is_frame = frame.startswith(self._framing.frame_starts) or self._framing.is_frame(frame)
         if is_frame and (failure is None or _has_frame(last)):
             self._last_event = last
             if self._reader.is_frame_changed:
-                return _write_frames(events)
-            return _name_event(last, frame) if type(last) is not OpaqueEvent or may_pass(last) else b""
+                return self._framing.write_frames(events)
+            return self._framing.name_frame(last, frame) if type(last) is not OpaqueEvent or may_pass(last) else b""
         self._last_event = events[-2] if len(events) > 1 else self._last_event
         is_readable = is_frame and not is_late and any(map(_has_frame, events))
         self.is_cut_off, self.ended, self.failure = True, False, None
         self._partial_frame.clear()
-        return (_end_frame(frame) if is_readable else b"") + self.fail(self.describe_failure(failure or _NOT_FRAMES))
+        ended = self._framing.end_frame(frame) if is_readable else b""
+        return ended + self.fail(self.describe_failure(failure or self._not_frames()))
+
+    def _not_frames(self) -> Failure:
+        message = f"the provider's stream is not made of {self._framing.frames_name}"
+        return Failure("upstream", message, 502, "invalid_stream")
 
     def _repeats_failure(self, event: Event | None) -> bool:
         """Once: nothing else follows the end."""
@@ -200,13 +173,13 @@ class PassthroughStream:
         if self.is_cut_off:
             return b""
         rest, self._partial_frame = self._strip_mark(bytes(self._partial_frame)), bytearray()
-        events = self._reader.feed(_end_lines(rest)) if rest else []
+        events = self._reader.feed(self._framing.prepare_frame(rest)) if rest else []
         events = events + self._reader.close()
         out = self._take_events(events, rest)
         if not events or self.failure is not None:
             return out
         # Where the end has no frame, the answer is complete, but its last frame is missing.
-        return _end_frame(out) + (b"" if _has_frame(events[-1]) else self._codec.http.stream_end)
+        return self._framing.end_frame(out) + (b"" if _has_frame(events[-1]) else self._codec.http.stream_end)
 
     def fail(self, failure: Failure) -> bytes:
         """The stream broke. The partial frame that was held back is not sent."""
@@ -224,36 +197,3 @@ class PassthroughStream:
 
 def _has_frame(event: Event) -> bool:
     return event.frame is not None and not event.frame.silent
-
-
-def _write_frames(events: list[Event]) -> bytes:
-    """The frames of these events, as the reader has mended them."""
-    frames = {id(event.frame): event.frame for event in events if event.frame is not None and not event.frame.silent}
-    return b"".join(map(_write_frame, frames.values()))
-
-
-def _write_frame(frame: SourceFrame) -> bytes:
-    if frame.json is None:
-        return write_data_frame(b"[DONE]")
-    data = encode(frame.json)
-    return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
-
-
-def _name_event(event: Event, frame: bytes) -> bytes:
-    """The frame with the event line that the reader says it must have."""
-    source = event.frame
-    if source is None or not source.event or frame.startswith(b"event: %b\n" % source.event.encode()):
-        return frame
-    line = _find_event_line(frame)
-    is_named = line is not None and line[1].strip() == source.event.encode()
-    return frame if is_named else write_event_frame(source.event, encode(source.json))
-
-
-def _end_lines(frame: bytes) -> bytes:
-    """The frame with LF at the end of its lines: a reader that sees a CR last would wait for the next byte."""
-    return frame if frame.find(b"\r") < 0 else frame.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-def _end_frame(frame: bytes) -> bytes:
-    """The frame with its blank line, which may be missing at the end of a stream."""
-    return frame + b"\n\n" if frame.strip() and not frame.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")) else frame

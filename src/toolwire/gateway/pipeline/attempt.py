@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import Codec
 from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
@@ -245,7 +246,7 @@ async def _read_whole_response(
     if not isinstance(data, bytes):
         return _describe_unread_response(call, upstream, data)
     is_stream = not data.startswith(b"{") and (
-        _looks_like_stream(data) or (_has_stream_type(response) and not data.lstrip().startswith(b"{"))
+        _looks_like_stream(data) or (_has_stream_type(response, upstream.codec) and not data.lstrip().startswith(b"{"))
     )
     try:
         if prepared.is_passthrough and not is_stream:
@@ -352,8 +353,8 @@ def _looks_like_stream(data: bytes) -> bool:
     return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
-def _has_stream_type(response: UpstreamResponse) -> bool:
-    return response.headers.get("content-type", "").startswith("text/event-stream")
+def _has_stream_type(response: UpstreamResponse, codec: Codec) -> bool:
+    return response.headers.get("content-type", "").startswith(codec.http.framing.content_type)
 
 
 def _pass_response(
@@ -389,7 +390,7 @@ async def _start_stream(
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
-    is_stream = _has_stream_type(response)
+    is_stream = _has_stream_type(response, prepared.upstream.codec)
     translated = None if is_stream and prepared.is_passthrough else StreamTranslation(prepared.exchange)
     stream: AnswerStream = translated or PassthroughStream(prepared.upstream.codec)
     stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)

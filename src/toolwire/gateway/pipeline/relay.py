@@ -113,7 +113,7 @@ async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: M
     sent_headers = {
         **headers,
         **request_id_headers(call.client_codec, record.request_id),
-        "content-type": framing.content_type if framing is not None else http.stream_content_type,
+        "content-type": framing.content_type if framing is not None else http.framing.content_type,
         "cache-control": "no-cache",
     }
     await request.start_response(200, sent_headers)

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from toolwire.core.codec import Http
+from toolwire.core.framing import FrameSplitter
 from toolwire.core.json_values import Malformed, decode
-from toolwire.core.sse import FrameTooLong, SseSplitter
+from toolwire.core.sse import FrameTooLong
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
 
@@ -22,7 +23,7 @@ class WatchedResponse:
         self.headers: dict[str, str] = source.headers
         self._source, self._find_created_objects, self._note_names = source, http.find_created_objects, note_names
         self._markers = (*http.created_object_markers, b"\\u00")  # the keys may be written with escapes
-        self._splitter: SseSplitter | None = SseSplitter()
+        self._splitter: FrameSplitter | None = http.framing.make_splitter()
         self._noted: set[str] = set()
 
     async def read(self, limit: int) -> bytes | TransportError:

@@ -369,7 +369,7 @@ async def answer_with_compaction(
     reply = await recorder.save_reply(Reply(200, provider_headers, encode(response)))
     if not stream:
         return reply
-    headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
+    headers = {**reply.headers, "content-type": call.client_codec.http.framing.content_type}
     return Reply(200, headers, write_response_stream(expect_object(decode(reply.body), None)))
 
 

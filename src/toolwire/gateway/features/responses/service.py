@@ -183,7 +183,7 @@ class ResponsesService(Stage):
         reply = replay_answer(answer)
         if not call.stream:
             return reply
-        headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
+        headers = {**reply.headers, "content-type": call.client_codec.http.framing.content_type}
         return Reply(200, headers, write_response_stream(answer))
 
     async def _make_recorder(

@@ -83,7 +83,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     pieces = [piece for piece in (*map(writer.write, events), writer.close()) if piece]
     if order == _CUT_ORDER:
         pieces = pieces[: len(pieces) // 2]
-    return LoopbackAnswer(200, {"content-type": codec.http.stream_content_type}, deque(pieces))
+    return LoopbackAnswer(200, {"content-type": codec.http.framing.content_type}, deque(pieces))
 
 
 def _refuse(codec: Codec, failure: ir.Failure) -> LoopbackAnswer:

@@ -63,9 +63,10 @@ def write_case(record: ExchangeRecord, clean: Callable[[str], str], source: str 
 
 def _write_exchange(call: UpstreamCapture, model: str) -> Object:
     """`model` is the name that the client asked for: whoever plays the case has no aliases."""
-    is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
+    framing = CODECS[call.protocol].http.framing
+    is_stream = call.headers.get("content-type", "").startswith(framing.content_type)
     data = call.response.data
-    answer: Object = {"sse": data.decode("utf-8", "replace")} if is_stream else {"body": _read_json(data)}
+    answer: Object = {"sse": framing.write_text(data)} if is_stream else {"body": _read_json(data)}
     sent = _read_json(call.body)
     if isinstance(sent, dict) and "model" in sent:
         sent["model"] = model

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from toolwire.core import ir
 from toolwire.core.codec import Codec
+from toolwire.core.framing import SSE_FRAMING, Framing
 from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
 from toolwire.core.losses import Loss
-from toolwire.core.sse import FrameTooLong, SseSplitter
+from toolwire.core.sse import FrameTooLong
 from toolwire.gateway.surfaces.console import api
 from toolwire.gateway.surfaces.console.case_file import write_curl
 from toolwire.gateway.surfaces.console.rows import (
@@ -98,6 +99,7 @@ def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> ap
 def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> api.ClientSide:
     capture = record.traffic.capture
     response = capture.client_response if capture is not None else None
+    framing = find_framing(record.client.protocol)
     return api.ClientSide(
         protocol=record.client.protocol,
         method=record.client.method,
@@ -107,13 +109,16 @@ def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ap
         response=write_body(
             record, worker, "response", response.size if response is not None else record.traffic.bytes_out, clean
         ),
-        events=list_events(response, record.started, clean) if record.asked.stream and response is not None else (),
+        events=list_events(framing, response, record.started, clean)
+        if record.asked.stream and response is not None
+        else (),
     )
 
 
 def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, clean: CleanText) -> api.UpstreamCall:
     call = list_upstream_calls(record)[number]
-    is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
+    framing = find_framing(call.protocol)
+    is_stream = call.headers.get("content-type", "").startswith(framing.content_type)
     return api.UpstreamCall(
         provider=call.provider,
         protocol=call.protocol,
@@ -125,7 +130,7 @@ def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, cle
         head_ms=milliseconds(call.head_received - record.started) if call.head_received else None,
         ended_ms=milliseconds(call.ended - record.started) if call.ended else None,
         response=write_body(record, worker, f"{number}-response", call.response.size, clean),
-        events=list_events(call.response, record.started, clean) if is_stream else (),
+        events=list_events(framing, call.response, record.started, clean) if is_stream else (),
     )
 
 
@@ -141,15 +146,26 @@ def find_body(record: ExchangeRecord, place: str) -> tuple[bytes, bool]:
         return b"", False
     number, _, name = place.rpartition("-")
     if not number:
-        request, response = capture.client_request, capture.client_response
+        request, response, protocol = capture.client_request, capture.client_response, record.client.protocol
     elif number.isdecimal() and number.isascii() and len(number) < 9 and int(number) < len(capture.upstream_calls):
         call = capture.upstream_calls[int(number)]
-        request, response = call.body, call.response
+        request, response, protocol = call.body, call.response, call.protocol
     else:
         return b"", False
     if name == "request":
         return request, False
-    return (response.data, response.is_cut) if name == "response" else (b"", False)
+    return (write_stream_text(protocol, response.data), response.is_cut) if name == "response" else (b"", False)
+
+
+def find_framing(protocol: str) -> Framing:
+    codec = CODECS.get(protocol)
+    return SSE_FRAMING if codec is None else codec.http.framing
+
+
+def write_stream_text(protocol: str, data: bytes) -> bytes:
+    """A body as people can read it: some streams are binary."""
+    framing = find_framing(protocol)
+    return framing.write_text(data).encode() if data.startswith(framing.frame_starts) else data
 
 
 def clean_body(data: bytes, clean: CleanText) -> str:
@@ -171,9 +187,9 @@ def cut_page(text: str, id: str, place: str, start: int) -> api.BodyPage:
     return api.BodyPage(text=text[start:end], next=next_page)
 
 
-def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[api.StreamEvent]:
-    """The server-sent events of a stream. An event has the time of the piece that completed it."""
-    splitter = SseSplitter()
+def list_events(framing: Framing, captured: CapturedBytes, started: float, clean: CleanText) -> list[api.StreamEvent]:
+    """The events of a stream. An event has the time of the piece that completed it."""
+    splitter = framing.make_splitter()
     events: list[api.StreamEvent] = []
     try:
         for data, time in zip(captured.pieces, captured.times, strict=False):  # a whole body, an error, has no times
