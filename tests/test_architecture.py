@@ -124,8 +124,9 @@ def test_codecs_have_the_same_files_and_few_others(folder: str) -> None:
 # --- who may name a protocol ----------------------------------------------------------------------------------------
 
 NAMES = {spelling for folder in PACKAGES for spelling in (folder, folder.replace("_", "-"))}
-EXEMPT = (PROTOCOLS, CONFORMANCE / "peers")
-"""Codecs, and the judges of the conformance suite, which must know the protocols without asking a codec."""
+EXEMPT = (PROTOCOLS, CONFORMANCE / "peers", SOURCE / "gateway" / "settings" / "importers")
+"""Codecs, the judges of the conformance suite, which must know the protocols without asking a codec, and the readers of
+other gateways' files, whose words (LiteLLM's `bedrock_converse`) only look like ours."""
 OWN_CODEC = {SOURCE / "gateway" / "features" / "responses": "openai_responses"}
 """Packages that serve one protocol and say so."""
 

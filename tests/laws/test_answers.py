@@ -28,6 +28,7 @@ from toolwire.core.events import (
     fold,
     unfold,
 )
+from toolwire.core.framing import EVENT_STREAM_FRAMING
 from toolwire.core.ir import (
     Call,
     Choice,
@@ -81,6 +82,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "usage": {"input_tokens": 1, "output_tokens": 1},
     },
     "gemini": {"candidates": [{"content": {"parts": [{"text": "hi"}], "role": "model"}, "finishReason": "STOP"}]},
+    "bedrock-converse": {
+        "output": {"message": {"role": "assistant", "content": [{"text": "hi"}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+        "metrics": {"latencyMs": 1},
+    },
     "unified": {"id": "a", "message": {"role": "assistant", "content": "hi"}, "stop_reason": "end"},
 }
 NOT_ANSWERS = (
@@ -249,6 +256,8 @@ responses = st.builds(
 def parse_frames(data: bytes) -> list[tuple[str | None, bytes]]:
     """Strictly: each frame is at most one `event:` line, one `data:` line and a blank line, and nothing is left over."""
     frames = []
+    if data.startswith(EVENT_STREAM_FRAMING.frame_starts):
+        data = EVENT_STREAM_FRAMING.write_text(data).encode()
     *blocks, rest = re.split(rb"\r\n\r\n|\n\n|\r\r", data)
     assert rest == b""
     for block in blocks:
@@ -308,7 +317,8 @@ def cut_stream(provider: str, kind: str, deltas: list[str]) -> bytes:
     ]
     writer = find_codec(provider).make_stream_writer(Ledger("elsewhere", provider), WriteContext())
     out = b"".join([writer.write(event) for event in events]) + writer.close()
-    return out.replace(FIRST.encode(), b"\\ud83d").replace(SECOND.encode(), b"\\uDE42")
+    framing = find_codec(provider).http.framing
+    return framing.read_text(framing.write_text(out).replace(FIRST, "\\ud83d").replace(SECOND, "\\uDE42"))
 
 
 def read_back(client: str, out: bytes) -> str:
@@ -489,14 +499,17 @@ def streamed_call(client: str, provider: str, text: str, size: int, finish: str 
     deltas, ends = "", []
     for _, frame in parse_frames(out):
         event = json.loads(frame)
-        if event["type"] == "content_block_delta":
+        kind = event.get("type")
+        if "toolUse" in event.get("delta", {}):
+            deltas += event["delta"]["toolUse"]["input"]
+        elif kind == "content_block_delta":
             deltas += event["delta"]["partial_json"]
             jiter.from_json(deltas.encode(), partial_mode=True)  # as Anthropic's SDK does after every delta
-        elif event["type"] == "response.function_call_arguments.delta":
+        elif kind == "response.function_call_arguments.delta":
             deltas += event["delta"]
-        elif event["type"] == "response.function_call_arguments.done":
+        elif kind == "response.function_call_arguments.done":
             ends.append(event["arguments"])
-        elif event["type"] == "response.output_item.done":
+        elif kind == "response.output_item.done":
             ends.append(event["item"]["arguments"])
     assert all(end == deltas for end in ends)
     return deltas, translation.ledger

@@ -61,13 +61,18 @@ SAME = {
     "omitted": "",
     "summarized": "auto",
     "reasoning.encrypted_content": "",
+    "nova_grounding": "web_search",
     "models/gemini-2.0-flash": "gemini-2.0-flash",
 }
 """Words that another protocol, or the outside of the body, says differently; seals are always asked for."""
 
 
-INVERTED = {"disable_parallel_tool_use": "parallel_tool_calls", "parallel_tool_calls": "disable_parallel_tool_use"}
-"""Keys whose meaning is negated in another protocol."""
+INVERTED = {
+    "disable_parallel_tool_use": "parallel_tool_calls",
+    "parallel_tool_calls": "disable_parallel_tool_use",
+    "is_error": "status",
+}
+"""Keys whose meaning is negated in another protocol, or a word of another key."""
 
 
 def words_of(body: Any) -> tuple[str, set[Any]]:
@@ -76,7 +81,9 @@ def words_of(body: Any) -> tuple[str, set[Any]]:
     others: set[Any] = set()
     waiting = [body]
     while waiting:
-        for path, value in leaves(waiting.pop()):
+        node = waiting.pop()
+        texts += re.findall(r'"(\w+)": \{\}', json.dumps(node))  # words of a choice that have nothing to add
+        for path, value in leaves(node):
             texts.extend(path.split("/"))
             if not isinstance(value, str):
                 others.add(value)
@@ -122,7 +129,8 @@ def _pieces(value: str) -> list[str]:
     base64, ids of our own by what they stand for."""
     if value.startswith("data:"):
         head, _, data = value.partition(",")
-        return [head.removeprefix("data:").removesuffix(";base64"), data]
+        mime = head.removeprefix("data:").removesuffix(";base64")
+        return [mime.removeprefix("image/"), data]  # some say the format, and the kind by the key
     if value[:1] in "{[":
         try:
             return [str(leaf) if isinstance(leaf, str) else json.dumps(leaf) for _, leaf in leaves(json.loads(value))]

@@ -35,6 +35,7 @@ MODELS = {
     "openai-responses": "gpt-5.5",
     "anthropic": "claude-sonnet-5-5",
     "gemini": "gemini-3.8-flash",
+    "bedrock-converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
     "unified": "some-model",
 }
 WORDS = st.sampled_from(["What?", "Look:", "It is so.", "  ", "json", "x" * 5000])

@@ -89,6 +89,8 @@ def find_ends(protocol: str, frame: SseFrame) -> str:
         return "error" if isinstance(data.get("error"), dict) else ""
     if protocol == "gemini":
         return "error" if isinstance(data.get("error"), dict) else ""
+    if protocol == "bedrock-converse":
+        return "end" if frame.event == "metadata" else "error" if (frame.event or "").startswith("exception:") else ""
     kind = data.get("type")
     if protocol == "anthropic":
         ends = {"message_stop": "end", "error": "error"}
@@ -102,6 +104,7 @@ def find_ends(protocol: str, frame: SseFrame) -> str:
 
 def judge(protocol: str, out: bytes) -> str:
     """How the stream ends; an assertion where it does so twice, or not at all, or where something follows."""
+    out = CODECS[protocol].http.framing.write_text(out).encode()
     frames = [frame for frame in read_frames(out.decode("utf-8", "replace")) if frame.text]
     assert frames, "no end"
     assert re.search(rb"(?>\r\n|\r|\n){2}\Z", out), "an unfinished frame"
@@ -298,7 +301,7 @@ def play(provider: str, client: str, passes: bool, data: bytes, size: int, break
 
 def answer_of(protocol: str, out: bytes) -> Any:
     """What an SDK makes of a stream; of our own protocol, the last frame."""
-    frames = [frame for frame in read_frames(out.decode("utf-8", "replace")) if frame.text]
+    frames = [frame for frame in read_frames(CODECS[protocol].http.framing.write_text(out)) if frame.text]
     body: Any = PEERS[protocol].fold_stream(frames).body if protocol in PEERS else frames[-1].data["response"]
     return {key: value for key, value in body.items() if key not in ("usage", "usageMetadata")}
 

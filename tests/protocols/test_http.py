@@ -19,7 +19,7 @@ from toolwire.core.codec import EndpointMatch, ModelInfo, RateLimit, make_facts
 from toolwire.core.json_values import encode
 from toolwire.protocols import CODECS, find_codec
 
-CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (find_codec(name).http for name in CODECS)
+CHAT, RESPONSES, MESSAGES, GEMINI, CONVERSE, UNIFIED = (find_codec(name).http for name in CODECS)
 NOW = 1795176000.0  # 2026-11-20T12:00:00Z
 
 # --- paths ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from toolwire.core.codec import Codec
 
-PACKAGES = ("openai_chat", "openai_responses", "anthropic", "gemini", "unified")
+PACKAGES = ("openai_chat", "openai_responses", "anthropic", "gemini", "bedrock_converse", "unified")
 """The packages beside this file, in the order of lists and tables."""
 
 
