@@ -83,7 +83,7 @@ def compare_plays(before: Sequence[PlayResult], now: Sequence[PlayResult]) -> tu
     return worse, better
 
 
-PROTOCOL_SHORT_NAMES = tuple(peer.short_name for peer in PEERS.values())
+PROTOCOL_SHORT_NAMES = tuple(peer.short_name for peer in PEERS.values() if peer.is_compared)
 NO_SUPPORT_MARK, NOT_PLAYED_MARK = "–", "·"
 
 

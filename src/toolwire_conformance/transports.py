@@ -6,7 +6,6 @@ other; calls outside of a play are refused and counted, so that they cannot dist
 
 from __future__ import annotations
 
-import codecs
 import json
 import sys
 import threading
@@ -22,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Struct, structs
 
 from toolwire_conformance.peers import PEERS
-from toolwire_conformance.peers.peer import COMPRESSORS, PeerHttp, encode_json, read_frames
+from toolwire_conformance.peers.peer import COMPRESSORS, SSE, Framing, PeerHttp, encode_json, read_frames
 from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
 from toolwire_conformance.targets import Route, Router
 
@@ -80,6 +79,9 @@ class HttpTransport:
             connection.request("POST", path, body, sent)
             with connection.getresponse() as response:
                 status, headers = response.status, dict(response.getheaders())
+                framing = PEERS[call.protocol].http.framing
+                if (response.getheader("content-type") or "").startswith(framing.content_type):
+                    received.set_framing(framing)
                 while True:
                     socket.settimeout(max(0.01, deadline - time.monotonic()))
                     data = response.read1(65536)
@@ -129,12 +131,16 @@ class ReceivedText:
     def __init__(self, timeout: float = FRAME_TIMEOUT) -> None:
         self._timeout = timeout
         self._changed = threading.Condition()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = SSE.make_decoder()
         self._text = ""
         self._is_gone = False
         self._frame_marks: list[int] = []
         self._wait_failed = False
         """Did a wait time out? Then the play has failed, and later frames are not waited for."""
+
+    def set_framing(self, framing: Framing) -> None:
+        """How the stream that follows is sent."""
+        self._decoder = framing.make_decoder()
 
     def add_data(self, data: bytes, awaited_text: str = "") -> bool:
         """Add received data. Has the awaited text, if any, been received?"""
@@ -262,7 +268,8 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         path = unquote(url.path)
         if any(peer.http.count_path and path.endswith(peer.http.count_path) for peer in PEERS.values()):
             tokens = 1 + len(data) // 4  # a rough count, in the fields of all protocols
-            counts = {"object": "response.input_tokens", "input_tokens": tokens, "totalTokens": tokens}
+            counts = {"object": "response.input_tokens", "input_tokens": tokens}
+            counts |= {"totalTokens": tokens, "inputTokens": tokens}
             self._send_whole(200, encode_json(counts))
             return
         with self.server_state.enter_call(f"POST {path}") as play:
@@ -275,7 +282,8 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
                 with play.lock:
                     given = play.answer(received)
                 framed = PEERS[play.protocol].http.frames_query in url.query
-                self._send_answer(given if framed else _as_json_array(given), play.received)
+                framing = PEERS[play.protocol].http.framing
+                self._send_answer(given if framed else _as_json_array(given), play.received, framing)
 
     def _read_body(self) -> bytes:
         if "chunked" not in self.headers.get("transfer-encoding", ""):
@@ -287,22 +295,22 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         self.rfile.readline()
         return data
 
-    def _send_answer(self, answer: ProviderAnswer, received: ReceivedText) -> None:
+    def _send_answer(self, answer: ProviderAnswer, received: ReceivedText, framing: Framing) -> None:
         if not answer.stream:
             self._send_whole(answer.status, "".join(answer.pieces), answer)
             return
-        self._send_head(answer.status, answer, "text/event-stream")
+        self._send_head(answer.status, answer, framing.content_type)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         # Without a wait all frames are sent at once, so that the gateway's behaviour does not depend on timing.
         pieces = answer.pieces if answer.awaited else ("".join(answer.pieces),)
         try:
             for number, piece in enumerate(pieces):
-                for data in _split_bytes(piece.encode(), answer.bytewise):
+                for data in _split_bytes(framing.encode(piece), answer.bytewise):
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
                 received.wait_for_client(answer.awaited.get(number))
             if answer.cut or answer.endless:
-                self._send_endless(answer.pieces[-1].encode() if answer.endless else b"")
+                self._send_endless(framing.encode(answer.pieces[-1]) if answer.endless else b"")
             else:
                 self.wfile.write(b"0\r\n\r\n")
         except OSError:

@@ -11,7 +11,8 @@ from toolwire import Loss, Malformed, Refused, Stream, Translation, translate
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json
 from toolwire.protocols import find_codec
-from toolwire_conformance.peers.peer import encode_json
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import SSE, encode_json
 from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
 
 NOW = 1767225600
@@ -31,7 +32,7 @@ class InProcessTransport:
         given = answer(ReceivedCall(there.json(), there.model, there.stream))
         way_back: dict[str, Any] = {"source": call.provider, "target": call.protocol, "request": body, **outside}
         if given.stream:
-            return self._send_stream(Stream(**way_back), given, there)
+            return self._send_stream(call, Stream(**way_back), given, there)
         text = "".join(given.pieces).encode()
         if given.status < 400:
             back = translate(text, "response", **way_back)
@@ -41,15 +42,17 @@ class InProcessTransport:
             back.status, back.headers, (back.body.decode(),), _losses_as_objects((*there.losses, *back.losses))
         )
 
-    def _send_stream(self, stream: Stream, answer: ProviderAnswer, there: Translation) -> ClientView:
-        pieces = [_feed_stream(stream, piece.encode(), answer.bytewise) for piece in answer.pieces]
-        pieces.append(stream.close().decode())
+    def _send_stream(self, call: ClientCall, stream: Stream, answer: ProviderAnswer, there: Translation) -> ClientView:
+        encode = PEERS[call.provider].http.framing.encode
+        decoder = PEERS[call.protocol].http.framing.make_decoder() if call.protocol in PEERS else SSE.make_decoder()
+        out = [_feed_stream(stream, encode(piece), answer.bytewise) for piece in answer.pieces]
+        pieces = [decoder.decode(piece) for piece in (*out, stream.close())]
         return ClientView(200, {}, tuple(pieces), _losses_as_objects((*there.losses, *stream.losses)))
 
 
-def _feed_stream(stream: Stream, data: bytes, bytewise: bool) -> str:
+def _feed_stream(stream: Stream, data: bytes, bytewise: bool) -> bytes:
     size = 1 if bytewise else max(1, len(data))
-    return b"".join(stream.feed(data[at : at + size]) for at in range(0, len(data), size)).decode()
+    return b"".join(stream.feed(data[at : at + size]) for at in range(0, len(data), size))
 
 
 def _losses_as_objects(losses: Sequence[Loss]) -> list[Json]:

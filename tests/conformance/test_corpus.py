@@ -17,6 +17,7 @@ from toolwire_conformance.peers.peer import encode_json, read_frames
 
 PAIRS = list(permutations(PEERS, 2))
 MODELS = {
+    "bedrock-converse": PEERS["bedrock-converse"].model,
     "openai-chat": "gpt-4.1",
     "openai-responses": "gpt-5.5",
     "anthropic": "claude-opus-5-5",
@@ -74,7 +75,7 @@ def test_streams_are_readable(source: str, target: str) -> None:
         model = exchange.get("model") or "model"
         request = client_request(exchange, source, target)
         stream = Stream(source=source, target=target, request=request, model=model, stream=True)
-        text = (stream.feed(exchange["sse"].encode()) + stream.close()).decode()
+        text = PEERS[target].http.framing.make_decoder().decode(stream.feed(exchange["sse"].encode()) + stream.close())
         if lines := PEERS[target].fold_stream(read_frames(text)).violations:
             violations[name] = lines
     assert violations == {}

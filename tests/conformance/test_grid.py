@@ -16,7 +16,7 @@ from toolwire_conformance.peers.peer import encode_json
 from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 
 Object = dict[str, Any]
-GRID = {case.id: case for case in make_grid_cases()}
+GRID = {case.id: case for case in make_grid_cases([*PEERS.values()])}
 
 
 def test_grid_has_every_pair_whole_and_streamed() -> None:

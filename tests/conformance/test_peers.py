@@ -35,6 +35,20 @@ def test_samples(name: str, file: Path) -> None:
 
 
 WHOLE: dict[str, dict[str, Any]] = {
+    "bedrock-converse": {
+        "output": {
+            "message": {
+                "role": "assistant",
+                "content": [
+                    {"reasoningContent": {"reasoningText": {"text": "Plan.", "signature": "c2ln"}}},
+                    {"text": "Let me look."},
+                    {"toolUse": {"toolUseId": "t1", "name": "f", "input": {"a": 1}}},
+                    {"toolUse": {"toolUseId": "t2", "name": "f", "input": {}}},
+                ],
+            }
+        },
+        "stopReason": "tool_use",
+    },
     "openai-chat": {
         "choices": [
             {

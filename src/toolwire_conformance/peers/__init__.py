@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from toolwire_conformance import Json
 from toolwire_conformance.peers.anthropic import AnthropicPeer
+from toolwire_conformance.peers.bedrock_converse import ConversePeer
 from toolwire_conformance.peers.gemini import GeminiPeer
 from toolwire_conformance.peers.openai_chat import ChatPeer
 from toolwire_conformance.peers.openai_responses import ResponsesPeer
 from toolwire_conformance.peers.peer import Peer
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (ChatPeer(), ResponsesPeer(), AnthropicPeer(), GeminiPeer())}
+PEERS: dict[str, Peer] = {
+    peer.name: peer for peer in (ChatPeer(), ResponsesPeer(), AnthropicPeer(), GeminiPeer(), ConversePeer())
+}
 
 
 def find_violations(protocol: str, body: Json, model: str = "") -> list[str]:

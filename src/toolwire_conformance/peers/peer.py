@@ -6,6 +6,7 @@ SSE reader is separate from the library's own on purpose: it keeps what the libr
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import re
@@ -13,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -25,6 +26,23 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.comp
 for _name in ("backports.zstd", "compression.zstd"):  # the second is in the standard library since Python 3.14
     with suppress(ImportError):
         COMPRESSORS["zstd"] = import_module(_name).compress
+
+
+class TextDecoder(Protocol):
+    """Bytes of a stream in, text out."""
+
+    def decode(self, data: bytes) -> str: ...
+
+
+class Framing(Struct, frozen=True):
+    """How streams are sent. Cases, and all that compares them, have text."""
+
+    content_type: str = "text/event-stream"
+    encode: Callable[[str], bytes] = str.encode
+    make_decoder: Callable[[], TextDecoder] = lambda: codecs.getincrementaldecoder("utf-8")("replace")
+
+
+SSE = Framing()
 
 
 class PeerHttp(Struct, frozen=True, kw_only=True):
@@ -46,6 +64,7 @@ class PeerHttp(Struct, frozen=True, kw_only=True):
     """The end of a path that counts tokens."""
     credential: tuple[str, str] = ("authorization", "Bearer {key}")
     headers: Mapping[str, str] = {}
+    framing: Framing = SSE
 
     @property
     def has_model_in_body(self) -> bool:
@@ -152,6 +171,8 @@ class Peer(ABC):
     """Does its provider seal reasoning, and require it back?"""
     has_seal_slot: ClassVar[bool] = True
     """Can its clients keep and return seals?"""
+    is_compared: ClassVar[bool] = True
+    """Are its pairs in the grid that other gateways are compared by?"""
     uses_data_type: ClassVar[bool] = False
     """Do clients use the type in a frame's data, and ignore its event line?"""
 
