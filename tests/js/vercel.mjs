@@ -1,6 +1,10 @@
 // The Vercel AI SDK: it runs the tools itself, step after step.
+import { createBedrockAnthropic } from "@ai-sdk/amazon-bedrock/anthropic";
 import { createAnthropic } from "@ai-sdk/anthropic";
+import { createAzure } from "@ai-sdk/azure";
 import { createGoogleGenerativeAI } from "@ai-sdk/google";
+import { createVertex } from "@ai-sdk/google-vertex";
+import { createVertexAnthropic } from "@ai-sdk/google-vertex/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
@@ -16,6 +20,19 @@ const MODELS = {
     createOpenAICompatible({ name: "toolwire", apiKey: KEY, baseURL: `${base}/v1`, includeUsage: true })(model),
   anthropic: ({ base, model }) => createAnthropic({ apiKey: KEY, baseURL: `${base}/v1` })(model),
   gemini: ({ base, model }) => createGoogleGenerativeAI({ apiKey: KEY, baseURL: `${base}/v1beta` })(model),
+  azure: ({ base, model }) => createAzure({ apiKey: KEY, baseURL: `${base}/openai` }).responses(model),
+  "azure-deployments": ({ base, model }) =>
+    createAzure({ apiKey: KEY, baseURL: `${base}/openai`, useDeploymentBasedUrls: true }).chat(model),
+  "bedrock-anthropic": ({ base, model }) =>
+    createBedrockAnthropic({ region: "eu-west-1", accessKeyId: KEY, secretAccessKey: KEY, baseURL: base })(model),
+  "vertex-anthropic": ({ base, model }) =>
+    createVertexAnthropic({
+      project: "any",
+      location: "global",
+      baseURL: `${base}/v1/projects/any/locations/global/publishers/anthropic/models`,
+      googleAuthOptions: { authClient: { getAccessToken: async () => ({ token: KEY }) } },
+    })(model),
+  vertex: ({ base, model }) => createVertex({ apiKey: KEY, baseURL: `${base}/v1/publishers/google` })(model),
 };
 
 function toolsOf(job) {
