@@ -164,7 +164,8 @@ def test_the_host_says_which_service_is_signed_for(tmp_path: Path, url: str, ser
 @pytest.mark.parametrize(("model", "in_body"), [(OLD, True), (NEW, False)], ids=["invoke", "messages"])
 def test_a_beta_that_bedrock_does_not_know_is_left_out_and_reported(tmp_path: Path, model: str, in_body: bool) -> None:
     """BerriAI/litellm#19877, router-for-me/CLIProxyAPI#4750: one unknown flag, and every request is refused."""
-    betas = "context-1m-2025-08-07, prompt-caching-scope-2026-01-05, advanced-tool-use-2025-11-20"
+    betas = "context-1m-2025-08-07, prompt-caching-scope-2026-01-05, advanced-tool-use-2025-11-20, "
+    betas += "tool-search-tool-2025-10-19"  # the same one by the clouds' name
     with serve_cloud(respond) as cloud, stage(tmp_path, cloud) as port:
         got = ask_claude(port, model, headers={"anthropic-beta": betas})
     (seen,) = cloud.seen

@@ -124,8 +124,11 @@ def test_an_error_has_what_each_sdk_reads() -> None:
     data, headers = adapt_error(json.dumps(body).encode())
     assert json.loads(data) == {"message": "Slower.", **body}
     assert headers == {"x-amzn-errortype": "ThrottlingException"}
-    for odd in (b"<html>", b"[]", b'{"error":"x"}', b'{"error":{"type":3,"message":[]}}'):
-        assert adapt_error(odd)[1] == {"x-amzn-errortype": "InternalServerException"}
+    deep = b'{"error":' * 5000 + b"1" + b"}" * 5000
+    for odd in (b"<html>", b"[]", b'{"error":"x"}', b'{"error":{"type":3,"message":[]}}', deep):
+        data, headers = adapt_error(odd)
+        assert headers == {"x-amzn-errortype": "InternalServerException"}
+        assert data.startswith(b'{"message":""')
 
 
 FRAMES = (
@@ -160,6 +163,13 @@ def test_an_error_is_an_exception_and_the_end(size: int) -> None:
     *_, last = messages = convert(FRAMES[: FRAMES.index(b"event: ping")] + ERROR + ERROR[13:] + FRAMES, size)
     assert len(messages) == 2
     assert (last.kind, last.name) == ("exception", "serviceUnavailableException")
+    assert json.loads(last.payload) == {"message": "Full."}
+
+
+def test_an_error_needs_no_name_of_its_event() -> None:
+    unnamed = b'data: { "type": "error", "error": {"type": "overloaded_error", "message": "Full."} }\n\n'
+    *_, last = messages = convert(FRAMES.replace(b"event: ping\n", b"") + unnamed, 10_000)
+    assert [message.kind for message in messages] == ["event", "event", "event", "exception"]
     assert json.loads(last.payload) == {"message": "Full."}
 
 

@@ -17,7 +17,7 @@ import msgspec
 from toolwire.core import event_stream
 from toolwire.core.codec import AdaptedBody, EndpointMatch
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, decode, encode
+from toolwire.core.json_values import Malformed, Object, decode, encode
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
 from toolwire.protocols.anthropic.names import BEDROCK_VERSION, NEW_VERSION, OLD_VERSION, VERTEX_VERSION
 
@@ -109,13 +109,18 @@ _EXCEPTION_BY_ERROR_TYPE: Mapping[str, str] = {
 _OTHER_EXCEPTION = "InternalServerException"
 
 
-def _read_error(data: bytes) -> tuple[str, str]:
-    """The exception and the message of an error of Messages."""
+def read_object(data: bytes) -> Object | None:
+    """None if the bytes are no JSON object."""
     try:
-        body: Json = decode(data)
-    except Malformed:
-        return _OTHER_EXCEPTION, ""
-    error = body.get("error") if isinstance(body, dict) else None
+        found = decode(data)
+    except (Malformed, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read_error(body: Object) -> tuple[str, str]:
+    """The exception and the message of an error of Messages."""
+    error = body.get("error")
     if not isinstance(error, dict):
         return _OTHER_EXCEPTION, ""
     kind, message = error.get("type"), error.get("message")
@@ -126,13 +131,9 @@ def _read_error(data: bytes) -> tuple[str, str]:
 def adapt_error(data: bytes) -> tuple[bytes, Mapping[str, str]]:
     """An error of Messages as clients of Bedrock read it: Anthropic's SDK its body, those of AWS `message` and the name
     of the exception in a header."""
-    name, message = _read_error(data)
-    try:
-        body = decode(data)
-    except Malformed:
-        body = {}
-    adapted = encode({"message": message, **body}) if isinstance(body, dict) else data
-    return adapted, {"x-amzn-errortype": name}
+    body = read_object(data) or {}
+    name, message = _read_error(body)
+    return encode({"message": message, **body}), {"x-amzn-errortype": name}
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -165,9 +166,10 @@ class EventStreamConverter:
     def _write_frame(self, frame: Frame) -> bytes:
         if self._is_over:
             return b""
-        if frame.event == "error" or frame.data.startswith(b'{"type":"error"'):
+        body = read_object(frame.data) if frame.event in (None, "error") else None
+        if frame.event == "error" or (body is not None and body.get("type") == "error"):
             self._is_over = True
-            name, message = _read_error(frame.data)
+            name, message = _read_error(body or {})
             return event_stream.write_exception(name[0].lower() + name[1:], encode({"message": message}))
         return event_stream.write_event("chunk", encode({"bytes": b64encode(frame.data).decode()}))
 

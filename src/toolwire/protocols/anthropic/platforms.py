@@ -23,9 +23,10 @@ import msgspec
 
 from toolwire.core.codec import Carriage, CarriedRequest, Platform
 from toolwire.core.event_stream import CONTENT_TYPE, EventStreamSplitter, Message
-from toolwire.core.json_values import Malformed, Object, decode, encode
+from toolwire.core.json_values import encode
 from toolwire.core.model_lists import escape_query as escape_segment
 from toolwire.core.sse import write_event_frame
+from toolwire.protocols.anthropic.clouds import read_object
 from toolwire.protocols.anthropic.http import HTTP, PATH, extra_headers
 from toolwire.protocols.anthropic.names import BEDROCK_VERSION, VERTEX_VERSION
 
@@ -58,7 +59,7 @@ OTHER_BETA_NAMES = {"advanced-tool-use-2025-11-20": "tool-search-tool-2025-10-19
 def _split_betas(headers: Mapping[str, str], known: frozenset[str]) -> tuple[list[str], list[str]]:
     """The client's betas as the endpoint calls them, and those that it does not know."""
     named = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
-    renamed = [OTHER_BETA_NAMES.get(name, name) for name in named if name]
+    renamed = dict.fromkeys(OTHER_BETA_NAMES.get(name, name) for name in named if name)
     return [name for name in renamed if name in known], [name for name in renamed if name not in known]
 
 
@@ -156,7 +157,7 @@ class InvokeStreamDecoder:
     def _read_message(self, message: Message) -> bytes:
         if message.kind == "event" and message.name != "chunk":
             return b""  # AWS adds kinds of events
-        payload = _read_object(message.payload)
+        payload = read_object(message.payload)
         if message.kind != "event":
             said = payload.get("message") if payload is not None else None
             text = said if isinstance(said, str) and said else message.error_text or message.name
@@ -166,7 +167,7 @@ class InvokeStreamDecoder:
             data = b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
         except ValueError:
             data = b""
-        event = _read_object(data)
+        event = read_object(data)
         kind = event.get("type") if event is not None else None
         if not isinstance(kind, str) or not kind.isprintable():
             return self._fail("api_error", "a chunk of the provider's stream cannot be read")
@@ -178,14 +179,6 @@ class InvokeStreamDecoder:
             return b""
         self._has_failed = True
         return write_event_frame("error", encode({"type": "error", "error": {"type": kind, "message": message}}))
-
-
-def _read_object(data: bytes) -> Object | None:
-    try:
-        found = decode(data)
-    except (Malformed, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 # --- Vertex AI --------------------------------------------------------------------------------------------------------
