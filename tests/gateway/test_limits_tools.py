@@ -83,6 +83,7 @@ UNCOUNTED: dict[str, Row] = {
         "advisor_20260301",
     ),
     "Anthropic's fast mode": ("anthropic", {"speed": "fast"}, "speed"),
+    "a plugin of OpenRouter in Messages": ("anthropic", {"plugins": [{"id": "web"}]}, "plugins"),
     "Anthropic in one country": ("anthropic", {"inference_geo": "us"}, "inference_geo"),
     "Google's search": ("gemini", {"tools": [{"googleSearch": {}}]}, "web_search"),
     "… in the other spelling": ("gemini", {"tools": [{"google_search": {}}]}, "web_search"),
@@ -152,13 +153,23 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
         assert set(read_used_counters(served)) == {"budget/dollars_per_day"}
 
 
-@pytest.mark.parametrize("kind", ["priced-4o-search-preview", "priced-5-search-api-2025"])
-def test_a_model_that_always_searches_does_not_pass_a_limit_in_dollars(kind: str, tmp_path: Path) -> None:
+SEARCHING = """chat-priced-4o-search-preview chat-priced-5-search-api-2025 chat-priced-MARK:online perplexity/sonar-pro
+    groq/compound-mini anthropic-priced-MARK:online"""
+
+
+@pytest.mark.parametrize("model", SEARCHING.split())
+def test_a_model_that_always_searches_does_not_pass_a_limit_in_dollars(model: str, tmp_path: Path) -> None:
     """Each answer has the price of a search, of which its usage says nothing."""
-    with serve(tmp_path) as served:
-        scene = priced_scene(served, "openai-chat", kind)
-        message = expect_refusal("openai-chat", send(served, "openai-chat", scene), 403)
-        assert message.startswith("what `web_search` costs at `chat` is not known")
+    more = "".join(
+        f'[models."{name}*"]\nprovider = "chat"\nfacts.prices = {{ input = 10, output = 20 }}\n'
+        for name in ("perplexity/", "groq/")
+    )
+    protocol = "anthropic" if model.startswith("anthropic") else "openai-chat"
+    with serve(tmp_path, more=more) as served:
+        name, _, variant = model.partition("-MARK")
+        scene = served.scene(protocol, play_script(protocol, False), model=name)
+        message = expect_refusal(protocol, call(served, protocol, scene.name + variant, False), 403)
+        assert message.startswith(f"what `web_search` costs at `{protocol.removeprefix('openai-')}` is not known")
         assert not scene.asked
 
 

@@ -95,8 +95,6 @@ class ToolCosts(Struct, frozen=True, kw_only=True):
     """Bytes of a request that may declare tools where no reader looks for them."""
     usual_values: Mapping[str, frozenset[bytes]] = EMPTY_MAPPING
     """Outermost members that make tokens dearer than their price, and the values with which they do not."""
-    searching_models: tuple[str, ...] = ()
-    """Patterns of models that search the web for every answer, without a tool, and do not say so in their usage."""
 
 
 class RequestMembers(Struct, frozen=True, kw_only=True):

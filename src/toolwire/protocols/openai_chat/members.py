@@ -102,8 +102,7 @@ REQUEST_MEMBERS = RequestMembers(
     # Searches without a tool (`passing_keys`), as far as they cost money for themselves, and plugins of OpenRouter.
     # OpenAI's own search (`web_search_options`) does not say how often it searched.
     tool_costs=ToolCosts(
-        members=frozenset("search_parameters enable_search enable_web_search vector_store_ids plugins".split()),
-        searching_models=("*-search-preview*", "*-search-api*"),
+        members=frozenset("search_parameters enable_search enable_web_search vector_store_ids plugins".split())
     ),
     cache_breakpoints=CACHE_KEYS,
     objects=ObjectMembers(

@@ -17,6 +17,12 @@ from toolwire.gateway.exchange.inner_members import find_unjudged_tools
 from toolwire.gateway.settings.router import matches_pattern
 from toolwire.policy.rules import tool_name
 
+_SEARCHING_MODELS = ("*-search-preview*", "*-search-api*", "*:online", "perplexity/sonar*", "groq/compound*")
+"""Models that search by themselves, each search with a price of its own: those of OpenAI (developers.openai.com,
+pricing; that their usage does not count it: QuantumNous/new-api#1108), with OpenRouter's plugin (openrouter.ai,
+model-variants/online), Perplexity's at OpenRouter (its page of `sonar`: $5 for 1,000), and Groq's, with up to ten
+calls of tools (console.groq.com, compound/systems). November 2026. Whether the last three count their searches where
+they have a price was not found: it is assumed that they do not."""
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -44,7 +50,7 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
         for name, usual in costs.usual_values.items()
         if _has_value(members, name) and bytes(members[name]) not in usual
     ]
-    if any(matches_pattern(prepared.upstream.model.lower(), pattern) for pattern in costs.searching_models):
+    if any(matches_pattern(prepared.upstream.model.lower(), pattern) for pattern in _SEARCHING_MODELS):
         found.append(HostedTool("web_search"))
     is_declared = any(sent.find(marker) >= 0 for marker in _declaration_markers(codec))  # turns can declare tools, too
     if not is_declared and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
