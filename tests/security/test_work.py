@@ -447,9 +447,9 @@ def test_what_the_console_shows_is_not_worked_out_on_the_event_loop(
     threads: set[str] = set()
     read_row = rows.exchange_row
 
-    def note(record: ExchangeRecord, worker: int) -> Any:
+    def note(record: ExchangeRecord, worker: int, *words: Any) -> Any:
         threads.add(threading.current_thread().name)
-        return read_row(record, worker)
+        return read_row(record, worker, *words)
 
     def note_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
         threads.add(threading.current_thread().name)
