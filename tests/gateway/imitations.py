@@ -34,6 +34,7 @@ class Imitation(NamedTuple):
 
 
 CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic", "openai-responses", "gemini"
+CONVERSE = "bedrock-converse"
 OLLAMA = Imitation({"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}, ("qwen3-coder:30b",), None, ("developer",))
 VLLM = Imitation(
     {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES},
@@ -62,6 +63,7 @@ BEDROCK = Imitation(
         "/anthropic/v1/messages": MESSAGES,
         "/model/eu.anthropic.claude-opus-4-6-v1%3A0/invoke": MESSAGES,
         f"/model/{ARN}/invoke": MESSAGES,
+        "/model/amazon.nova-pro-v1%3A0/converse": CONVERSE,
         "/openai/v1/responses": RESPONSES,
         "/openai/v1/chat/completions": CHAT,
     },
@@ -163,7 +165,15 @@ def _gemini(body: dict[str, Any], is_done: bool) -> dict[str, Any]:
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash", "responseId": "r1"}
 
 
-_WRITERS = {CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}
+def _converse(body: dict[str, Any], is_done: bool) -> dict[str, Any]:
+    call = {"toolUse": {"toolUseId": "tooluse_1", "name": "get_weather", "input": CALLED}}
+    message = {"role": "assistant", "content": [{"text": DONE} if is_done else call]}
+    usage = {"inputTokens": 9, "outputTokens": 4, "totalTokens": 13}
+    reason = "end_turn" if is_done else "tool_use"
+    return {"output": {"message": message}, "stopReason": reason, "usage": usage, "metrics": {"latencyMs": 1}}
+
+
+_WRITERS = {CONVERSE: _converse, CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}
 
 
 @contextmanager

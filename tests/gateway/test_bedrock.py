@@ -131,6 +131,25 @@ def test_models_of_openai_are_asked_in_their_protocols(
     assert is_signed(seen, KEYS, REGION, "bedrock")
 
 
+def respond_in_converse(seen: Seen) -> Answer:
+    name = "text.bin" if seen.path.endswith("-stream") else "whole_text.json"
+    data = (SAMPLES.parent / "bedrock_converse" / name).read_bytes()
+    return Answer(200, data, EVENT_STREAM if name == "text.bin" else {})
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("model", ["amazon.nova-pro-v1:0", ARN], ids=["nova", "ARN"])
+def test_other_models_are_asked_in_converse(tmp_path: Path, model: str, stream: bool) -> None:
+    with serve_cloud(respond_in_converse) as cloud, stage(tmp_path, cloud) as port:
+        got = ask_claude(port, model, stream)
+    assert got.status == 200, got.data
+    assert text_of("anthropic", got, stream)
+    (seen,) = cloud.seen
+    assert is_signed(seen, KEYS, REGION, "bedrock")
+    name = model.replace(":", "%3A").replace("/", "%2F")
+    assert seen.path == f"/model/{name}/converse{'-stream' if stream else ''}"
+
+
 def test_an_arn_says_nothing_of_its_model_until_the_operator_does(tmp_path: Path) -> None:
     """maximhq/bifrost#6933: what a model can was guessed from an id that is an ARN."""
     rule = f'[models.mine]\nprovider = "bedrock"\nmodel = "{ARN}"\nprotocol = "anthropic"\n'

@@ -66,7 +66,7 @@ TABLE = [
     Recipe("azure", 2, {"[providers.azure]": AZURE_TOKEN}, ("gpt-5.5",)),
     Recipe("azure", 3, {"[providers.azure]": FOUNDRY}, ("claude-haiku-5", "azure/claude-opus-5-5")),
     Recipe("azure", 4, {"[providers.europe]": EUROPE, "[providers.america]": AMERICA}, ("gpt-5.5", "america/my-deployment")),
-    Recipe("bedrock", 0, {"[providers.bedrock]": BEDROCK}, ("claude-opus-5-5", "claude-haiku-5", "gpt-5.5")),
+    Recipe("bedrock", 0, {"[providers.bedrock]": BEDROCK}, ("claude-opus-5-5", "claude-haiku-5", "gpt-5.5", "nova")),
     Recipe("bedrock", 1, {"[providers.bedrock]": BEDROCK._replace(signed_for=(ROLE_KEYS, "us-east-1"))}, ("gpt-5.5",)),
     Recipe("bedrock", 2, {"[providers.bedrock]": BEDROCK_KEY}, ("claude-opus-5-5",)),
     Recipe("bedrock", 3, {"[providers.bedrock]": BEDROCK._replace(signed_for=(AWS_KEYS, "us-east-1"))}, ("ours",)),

@@ -144,7 +144,7 @@ def test_what_does_not_move_keeps_its_bytes() -> None:
         ("bedrock", "arn:aws:bedrock:eu-west-1::foundation-model/anthropic.claude-opus-4-6-v1", {"anthropic"}),
         ("bedrock", "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123", set()),
         ("bedrock", "openai.gpt-5.5", {"openai-chat", "openai-responses"}),
-        ("bedrock", "amazon.nova-pro-v1:0", set()),
+        ("bedrock", "amazon.nova-pro-v1:0", set()),  # they are asked in Converse, which has all models
         ("vertex", "claude-opus-5-5@20261020", {"anthropic"}),
         ("vertex", "gemini-3.8-flash", {"gemini"}),
         ("vertex", "gpt-5.5", {"openai-responses"}),
