@@ -38,6 +38,7 @@ log_format = "none"
 name = "ann"
 sha256 = "{hashlib.sha256(KEY.encode()).hexdigest()}"
 [models]
+"claude-opus-5-5" = "loopback/loopback"
 "arn:aws:bedrock:us-east-1:1:application-inference-profile/abc" = "loopback/loopback"
 """
 
@@ -65,6 +66,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
 
 
 PATHS = [
+    "/model/eu.anthropic.claude-opus-5-5-v1%3A0/invoke",  # as Claude Code names it
     f"/model/{MODEL}/invoke",
     "/model/arn:aws:bedrock:us-east-1:1:application-inference-profile%2Fabc/invoke",
     "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aapplication-inference-profile%2Fabc/invoke",
@@ -105,7 +107,7 @@ def test_another_key_or_secret_is_refused(gateway_with_key: str, access: str, se
 
 
 def test_what_was_changed_on_the_way_is_refused(gateway_with_key: str) -> None:
-    url = f"{gateway_with_key}{PATHS[0]}"
+    url = f"{gateway_with_key}/model/{MODEL}/invoke"
     signed = sign(url, BODY)
     changes: list[tuple[str, bytes, dict[str, str]]] = [
         (url, BODY.replace(b"hi", b"ho"), signed),
@@ -124,7 +126,7 @@ def test_what_was_changed_on_the_way_is_refused(gateway_with_key: str) -> None:
 
 
 def test_a_hash_of_the_body_that_was_signed_must_be_that_of_the_body(gateway_with_key: str) -> None:
-    url = f"{gateway_with_key}{PATHS[0]}"
+    url = f"{gateway_with_key}/model/{MODEL}/invoke"
     unsigned = sign(url, BODY, **{"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
     answer = post(url, BODY, unsigned)
     assert answer.status_code == 401
@@ -144,7 +146,7 @@ def test_endpoints_of_models_only_take_signed_requests_with_a_body(gateway_with_
 def test_the_clock_is_not_asked(gateway_with_key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key is in the request: who has the request has the key, however old it is."""
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: datetime.datetime(2020, 1, 1))  # noqa: DTZ001
-    url = f"{gateway_with_key}{PATHS[0]}"
+    url = f"{gateway_with_key}/model/{MODEL}/invoke"
     signed = sign(url, BODY)
     assert signed["X-Amz-Date"].startswith("2020")
     assert post(url, BODY, signed).status_code == 200

@@ -46,6 +46,25 @@ def test_a_path_says_the_model_and_the_stream(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "name"),
+    {
+        f"/model/{CLAUDE}/invoke": "claude-opus-5-5",
+        "/model/anthropic.claude-3-5-sonnet-20241022-v2:0/invoke": "claude-3-5-sonnet-20241022",
+        "/model/eu.anthropic.claude-opus-5-5/invoke": "claude-opus-5-5",
+        "/model/claude-opus-5-5/invoke": "",
+        "/model/amazon.nova-pro-v1:0/invoke": "",
+        f"/model/{ARN.replace('/', '%2F')}/invoke": "",
+        f"/v1/{VERTEX}/claude-haiku-4-5@20251001:rawPredict": "claude-haiku-4-5-20251001",
+        f"/v1/{VERTEX}/claude-opus-5-5:rawPredict": "",
+    }.items(),
+)
+def test_a_clouds_name_of_a_model_has_a_vendors_name(path: str, name: str) -> None:
+    found = match(path)
+    assert found is not None
+    assert found.other_model == name
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/model/m",

@@ -210,6 +210,8 @@ class EndpointMatch(msgspec.Struct, frozen=True):
     """Makes the body that the protocol itself has of one that a cloud has at this path, from the client's headers."""
     adapt_error: Callable[[bytes], tuple[bytes, Mapping[str, str]]] | None = None
     """The body of an error as the SDKs of a cloud read it, and the headers that it needs."""
+    other_model: str = ""
+    """The vendor's own name of the model, where a cloud has another one: it is used if nobody knows that."""
 
 
 class PassthroughEndpoint(msgspec.Struct, frozen=True):

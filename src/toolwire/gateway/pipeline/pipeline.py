@@ -100,6 +100,7 @@ class Pipeline:
     ) -> GatewayRequest | AttemptFailed:
         """The request with its body. A failure if it cannot be read."""
         if endpoint.adapt_body is not None:
+            endpoint = _choose_name(call, endpoint)
             call, body = await _adapt_body(call, endpoint, body)
         record, sinks = call.record, call.running.sinks
         if not isinstance(body, bytes):
@@ -393,6 +394,15 @@ def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider,
         return False
     waits = (math.inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
     return next(waits) < next(waits)
+
+
+def _choose_name(call: GatewayRequest, endpoint: EndpointMatch) -> EndpointMatch:
+    """The endpoint with the vendor's name of its model, if nobody here knows the cloud's name."""
+    route, key = call.runtime.router.route, call.caller.key
+    if not endpoint.other_model or isinstance(route(endpoint.model, key), tuple):
+        return endpoint
+    is_known = isinstance(route(endpoint.other_model, key), tuple)
+    return replace(endpoint, model=endpoint.other_model) if is_known else endpoint
 
 
 async def _adapt_body(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from toolwire.core import event_stream
 from toolwire.core.codec import AdaptedBody, EndpointMatch
@@ -33,6 +33,10 @@ _OWN_MEMBERS = ("anthropic_version", "anthropic_beta", "stream")
 _VERTEX_PATH = re.compile(
     r"(?:/v\w+)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models/(?P<model>[^/:]+):(?P<verb>\w+)"
 )
+_CLOUD_NAME = re.compile(
+    r"(?:(?:[a-z]{2,6}(?:-gov)?\.)?anthropic\.)?(?P<name>claude-[a-z0-9-]+?)(?:-v\d+(?::\d+)?)?(?:@(?P<date>\d{8}))?"
+)
+"""Names of Claude models at Bedrock, with a region or without, and at Vertex AI: Claude Code asks for these."""
 _VERTEX_COUNT = "count-tokens"
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_text = msgspec.json.Decoder(str).decode
@@ -46,14 +50,20 @@ def match_endpoint(path: str, _query: str) -> EndpointMatch | None:
     """The endpoint of a cloud's path, which has no escapes."""
     if path.startswith("/model/"):
         model, _, verb = path.removeprefix("/model/").rpartition("/")
-        return _BEDROCK_VERBS[verb](model) if model and verb in _BEDROCK_VERBS else None
+        return _name_model(_BEDROCK_VERBS[verb], model) if model and verb in _BEDROCK_VERBS else None
     found = _VERTEX_PATH.fullmatch(path)
     if found is None:
         return None
     model, verb = found["model"], found["verb"]
     if model == _VERTEX_COUNT:
         return EndpointMatch("count_tokens", adapt_body=adapt_body) if verb == "rawPredict" else None
-    return _VERTEX_VERBS[verb](model) if verb in _VERTEX_VERBS else None
+    return _name_model(_VERTEX_VERBS[verb], model) if verb in _VERTEX_VERBS else None
+
+
+def _name_model(endpoint: EndpointMatch, model: str) -> EndpointMatch:
+    found = _CLOUD_NAME.fullmatch(model)
+    own_name = "" if found is None else "-".join(filter(None, (found["name"], found["date"])))
+    return replace(endpoint, model=model, other_model="" if own_name == model else own_name)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -178,9 +188,10 @@ def make_framing_converter(framing: str) -> EventStreamConverter | None:
     return EventStreamConverter() if framing == EVENT_STREAM else None
 
 
-_GENERATE = partial(EndpointMatch, "generate", adapt_body=adapt_body)
+_GENERATE = EndpointMatch("generate", stream=False, adapt_body=adapt_body)
+_INVOKE = replace(_GENERATE, adapt_error=adapt_error)
 _BEDROCK_VERBS = {
-    "invoke": partial(_GENERATE, stream=False, adapt_error=adapt_error),
-    "invoke-with-response-stream": partial(_GENERATE, stream=True, framing=EVENT_STREAM, adapt_error=adapt_error),
+    "invoke": _INVOKE,
+    "invoke-with-response-stream": replace(_INVOKE, stream=True, framing=EVENT_STREAM),
 }
-_VERTEX_VERBS = {"rawPredict": partial(_GENERATE, stream=False), "streamRawPredict": partial(_GENERATE, stream=True)}
+_VERTEX_VERBS = {"rawPredict": _GENERATE, "streamRawPredict": replace(_GENERATE, stream=True)}
