@@ -87,8 +87,8 @@ def test_a_stream_that_breaks_off_is_never_a_success(bedrock: Any, provider: Pro
 
 
 def test_an_unknown_model_is_named(bedrock: Any) -> None:
-    with pytest.raises(ClientError, match=r"unknown model `anthropic\.claude-9`"):
-        bedrock.invoke_model(modelId="anthropic.claude-9", body=make_body(""))
+    with pytest.raises(ClientError, match=r"unknown model `amazon\.nova-9`"):
+        bedrock.invoke_model(modelId="amazon.nova-9", body=make_body(""))
 
 
 def test_the_body_of_another_model_is_refused(bedrock: Any) -> None:
