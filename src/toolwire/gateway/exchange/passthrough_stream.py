@@ -42,14 +42,8 @@ class PassthroughStream:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._framing = framing = codec.http.framing
-        self._reader = reader = codec.make_stream_reader()
-        # Looked up here and not for each piece of the stream.
-        self._read_repeat, self._split_frames, self._frame_ends = (
-            reader.read_repeat,
-            framing.split_frames,
-            framing.frame_ends,
-        )
+        self._framing = codec.http.framing
+        self._reader = codec.make_stream_reader()
         self._partial_frame = bytearray()
         self._has_started = False
         self._is_frame_read_late = False
@@ -75,15 +69,18 @@ class PassthroughStream:
     def feed(self, data: bytes) -> bytes:
         if self.is_cut_off:
             return b""
-        out: list[bytes] = []
-        are_whole = not self._partial_frame and data.endswith(self._frame_ends) and data.find(b"\r") < 0
-        for frame in self._split_frames(data) if are_whole else self._framing.cut_frames(self._partial_frame, data):
-            if (text := self._read_repeat(frame)) is not None:
-                self.text_length += len(text) if text.isascii() else measure_text(text)
-                out.append(frame)
-            else:
-                out.append(self._pass_frame(frame))
-        return b"".join(out)
+        if not self._partial_frame and self._is_repeat(data):  # mostly a piece is one delta after another
+            return data
+        frames = self._framing.cut_frames(self._partial_frame, data)
+        return b"".join([frame if self._is_repeat(frame) else self._pass_frame(frame) for frame in frames])
+
+    def _is_repeat(self, data: bytes) -> bool:
+        """Are these bytes one whole frame that repeats the one before, with another text?"""
+        text = self._reader.read_repeat(data)
+        if text is None:
+            return False
+        self.text_length += len(text) if text.isascii() else measure_text(text)
+        return True
 
     def _pass_frame(self, frame: bytes) -> bytes:
         if self.is_cut_off:
