@@ -86,6 +86,8 @@ async def _run_exchanges(
 ) -> tuple[Counter[CodeType], Counter[CodeType]]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, StoppedClock)
+    failed: list[dict[str, Any]] = []  # what ends with an error is cheap
+    loop.set_exception_handler(lambda _, context: failed.append(context))
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
     port: int = bound.getsockname()[1]
@@ -113,6 +115,8 @@ async def _run_exchanges(
         loop.now += 10.0
         await server.close(1.0)
         await gateway.close(force=True)
+    if failed:
+        raise RuntimeError(f"a callback of the event loop failed: {failed[0]}")
     if result.wrong:
         raise RuntimeError(f"{result.wrong} wrong answers: {result.statuses}")
     return counts

@@ -82,12 +82,11 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
         add_piece, add_time = self.pieces.append, self.times.append
 
         def write_and_copy(data: bytes) -> bool:
-            may_continue = write(data)
             self.free -= len(data) + PIECE_SIZE
             if self.free >= 0 or self._reserve_more(data, budget):
                 add_piece(data)
                 add_time(clock())
-            return may_continue
+            return write(data)
 
         return write_and_copy
 
