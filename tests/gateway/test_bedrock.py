@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
@@ -20,6 +21,7 @@ from gateway.conftest import serve_config
 from gateway.fake_clouds import CAPTURED, HELLO, SAMPLES, TOOL, Answer, FakeCloud, Seen, is_signed, serve_cloud
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import RawAnswer, RawConnection, ask, body_of, frames, text_of
+from toolwire.core.event_stream import write_event
 from toolwire.gateway.settings.config import Timeouts
 from waits import PATIENCE
 
@@ -192,6 +194,33 @@ def test_a_beta_that_bedrock_does_not_know_is_left_out_and_reported(tmp_path: Pa
     assert seen.json.get("anthropic_beta") == (kept if in_body else None)
     assert seen.headers.get("anthropic-beta") == (None if in_body else ",".join(kept))
     assert got.headers["x-toolwire-losses"] == "1; codes=no-counterpart"
+
+
+# --- keys that a server repeats ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ['api_key = "bedrock-api-key-0123456789abcdef"\n', ""], ids=["key", "signed"])
+def test_a_key_in_a_chunk_reaches_nobody(tmp_path: Path, more: str) -> None:
+    """In a chunk it is in base64, and the SDK puts the pieces of a text together."""
+    secret = more.partition('"')[2].rstrip('"\n') or KEYS.token
+    texts = ["The key is ", secret, " or ", secret[:9], secret[9:], "."]
+
+    def repeat_key(_: Seen) -> Answer:
+        events = [
+            {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": []}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": t}} for t in texts),
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+            {"type": "message_stop"},
+        ]
+        chunks = [json.dumps({"bytes": b64encode(json.dumps(one).encode()).decode()}).encode() for one in events]
+        return Answer(200, b"".join(write_event("chunk", chunk) for chunk in chunks), EVENT_STREAM)
+
+    with serve_cloud(repeat_key) as cloud, stage(tmp_path, cloud, more) as port:
+        got = ask_claude(port, OLD, stream=True)
+    assert text_of("anthropic", got, True) == "The key is [key] or [key][key]."
+    assert b"event: message_stop" in got.data
 
 
 def test_no_beta_is_added(tmp_path: Path) -> None:

@@ -197,6 +197,11 @@ class HttpResponse:
         if hidden is not None:
             self.headers = hidden.clean_headers(self.headers)
 
+    def take_key_filter(self) -> KeyFilter | None:
+        """For whoever decodes this body, in whose framing a key may be hidden: from now on it comes as it is."""
+        hidden, self._hidden = self._hidden, None
+        return hidden
+
     async def read(self, limit: int) -> bytes | TransportError:
         """The whole body, or the rest of it; more than `limit` bytes are an error."""
         connection = self._connection
@@ -239,10 +244,11 @@ class HttpResponse:
 
     def _hide_in_piece(self, hidden: KeyFilter, data: bytes) -> bytes:
         """A piece of the body without keys; b"" is its end."""
-        whole = hidden.clean(self._open + data if self._open else data)
-        count = hidden.count_open(whole) if data else 0
-        self._open = whole[len(whole) - count :] if count else b""
-        return whole[: len(whole) - count] if count else whole
+        if not data:
+            shown, self._open = hidden.clean(self._open), b""
+        else:
+            shown, self._open = hidden.clean_piece(self._open + data)
+        return shown
 
     async def _read_next(self) -> bytes | TransportError:
         connection = self._connection

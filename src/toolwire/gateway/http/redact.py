@@ -528,6 +528,12 @@ class KeyFilter:
         cleaned = {name: self.clean(value.encode("latin-1", "replace")) for name, value in headers.items()}
         return {name: value.decode("latin-1") for name, value in cleaned.items()}
 
+    def clean_piece(self, data: bytes) -> tuple[bytes, bytes]:
+        """A piece of a body without the keys, and what must wait for the next piece."""
+        whole = self.clean(data)
+        size = len(whole) - self.count_open(whole) if whole else 0
+        return whole[:size], whole[size:]
+
     def count_open(self, data: bytes) -> int:
         """How many bytes at the end of a cleaned piece must wait for the next one, because a key may go on there."""
         for key in self._keys:

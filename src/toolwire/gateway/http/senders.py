@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from toolwire.core.codec import AnswerDecoder, Carriage, CarriedRequest, Codec
+from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import Headers
 from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
+from toolwire.gateway.http.redact import make_key_filter
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider, Timeouts
 
@@ -65,19 +67,26 @@ class CarryingSender:
 
 
 class DecodedResponse:
-    """A stream whose framing was converted to server-sent events."""
+    """A stream whose framing was converted to server-sent events. Keys are hidden in these: in the framing of a cloud
+    they could be spelled in base64, and its checksums would be wrong without them."""
 
     def __init__(self, response: UpstreamResponse, decoder: AnswerDecoder) -> None:
         self._response, self._decoder = response, decoder
+        self._hidden = response.take_key_filter() if isinstance(response, HttpResponse) else None
+        self._open = b""
         self._is_closed = False
         self.status = response.status
         self.headers = {**response.headers, "content-type": "text/event-stream"}
 
+    def hide_keys(self, keys: tuple[str, ...]) -> None:
+        """As that of `HttpResponse`."""
+        hidden = self._hidden = make_key_filter(keys)
+        if hidden is not None:
+            self.headers = hidden.clean_headers(self.headers)
+
     async def read(self, limit: int) -> bytes | TransportError:
         data = await self._response.read(limit)
-        if isinstance(data, TransportError):
-            return data
-        return self._decoder.feed(data) + self._decoder.close()
+        return data if isinstance(data, TransportError) else self._decode(data) + self._close()
 
     async def wait_for_data(self, seconds: float) -> bool:
         return self._is_closed or await self._response.wait_for_data(seconds)
@@ -87,8 +96,7 @@ class DecodedResponse:
             data = await self._response.read_chunk()
             if isinstance(data, TransportError):
                 return data
-            self._is_closed = not data
-            decoded = self._decoder.feed(data) if data else self._decoder.close()
+            decoded = self._decode(data) if data else self._close()
             if decoded:
                 return decoded
         return b""
@@ -98,16 +106,26 @@ class DecodedResponse:
             return b""
 
         def pour(data: bytes) -> bool:
-            decoded = self._decoder.feed(data)
+            decoded = self._decode(data)
             return sink(decoded) if decoded else True
 
         end = await self._response.pour_into(pour)
         if end == b"":
-            self._is_closed = True
-            decoded = self._decoder.close()
+            decoded = self._close()
             if decoded:
                 sink(decoded)
         return end
+
+    def _decode(self, data: bytes) -> bytes:
+        decoded = self._decoder.feed(data)
+        if self._hidden is not None:
+            decoded, self._open = self._hidden.clean_piece(self._open + decoded)
+        return decoded
+
+    def _close(self) -> bytes:
+        self._is_closed = True
+        decoded = self._open + self._decoder.close()
+        return decoded if self._hidden is None else self._hidden.clean(decoded)
 
     def abort(self) -> None:
         self._response.abort()

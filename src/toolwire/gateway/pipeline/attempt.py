@@ -43,6 +43,7 @@ from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.memory import SMALL_BODY
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
+from toolwire.gateway.http.senders import DecodedResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.telemetry.record import UpstreamCapture
@@ -144,7 +145,7 @@ async def send_request(
             seconds = call.clock() - started
             telemetry.record_attempt(record, upstream.provider, response.kind, seconds, is_transport_error=True)
             response = await upstream.sender.send_request(*sent)
-    if upstream.hidden_keys and type(response) is HttpResponse:
+    if upstream.hidden_keys and (type(response) is HttpResponse or type(response) is DecodedResponse):
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
         response = captured.capture_response(response, call.clock, telemetry.recent)
