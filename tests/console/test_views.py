@@ -12,7 +12,7 @@ from console.exchanges import TITLE
 from gateway.raw_exchange import Served, call, play_script
 from toolwire_conformance.case import read_case
 
-TABS = ("overview", "request", "answer", "stream", "tools", "calls")
+TABS = ("overview", "conversation", "request", "answer", "stream", "tools", "calls")
 RENAMED = "mcp__linear__issues.create"
 
 

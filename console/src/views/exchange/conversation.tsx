@@ -115,7 +115,7 @@ function Content({ part }: { part: ConversationPart }) {
           <summary>
             calls <strong class="mono">{part.name}</strong> <code class="muted">{part.call_id}</code>
           </summary>
-          <pre class="wire">{prettyText(part.text) || "{}"}</pre>
+          <pre class="wire" tabIndex={0} role="group" aria-label="Arguments">{prettyText(part.text) || "{}"}</pre>
         </details>
       );
     case "result":
@@ -147,7 +147,7 @@ function Result({ part }: { part: ConversationPart }) {
       <summary>
         result {part.name && <strong class="mono">{part.name}</strong>} <code class="muted">{part.call_id}</code> {part.is_error && <Badge tone="bad">error</Badge>}
       </summary>
-      {isOpen && <pre class={`wire${part.is_error ? " failed" : ""}`}>{showInvisible(part.text) || "(empty result)"}</pre>}
+      {isOpen && <pre class={`wire${part.is_error ? " failed" : ""}`} tabIndex={0} role="group" aria-label="Result">{showInvisible(part.text) || "(empty result)"}</pre>}
     </details>
   );
 }
