@@ -85,6 +85,7 @@ export interface ConsoleState {
   needs_client_key: boolean;
   can_log_out: boolean;
   workers: number;
+  has_replicas: boolean;
   max_exchanges: number;
   max_bytes: number;
   protocols: readonly ProtocolInfo[];

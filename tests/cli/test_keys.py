@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +364,76 @@ def test_a_store_that_is_down_is_said_in_one_line(run: Any, tmp_path: Path) -> N
         assert err.startswith("error: ")
         assert "toolwire doctor" in err
         assert "hunter2" not in err
+
+
+# --- the key of the console -------------------------------------------------------------------------------------------
+
+
+def test_the_consoles_key_is_printed_with_its_lines(run: Any) -> None:
+    code, out, err = run("new", "ann", "--console")
+    key, _, lines = out.partition("\n\n")
+    assert code == 0
+    assert tomllib.loads(lines) == {"console": {"sha256": hash_of(key)}}
+    assert "# the key of ann" in lines
+    assert "browser" in err
+    shown = json.loads(run("new", "ann", "--console", "--json")[1])
+    assert (shown["sha256"], shown["file"]) == (hash_of(shown["key"]), None)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "[server]\nport = 9000",
+        "[console]\n",
+        "[console]",
+        "[console]  # what is seen\nmax_bytes = 1000000\n\n[server]\nport = 9000\n",
+        "[server]\r\nport = 9000\r\n[console]\r\nenabled = true\r\n",
+        TWO_KEYS,
+        f"{TWO_KEYS}[console]\nenabled = true\n",
+        None,
+    ],
+)
+def test_the_consoles_key_is_added_and_nothing_else_changes(before: str | None, run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    if before is not None:
+        file.write_bytes(before.encode())
+    code, out, err = run("new", "ann", "--console", "--write")
+    assert code == 0
+    after = file.read_bytes().decode()
+    table = {"sha256": hash_of(out.strip())}
+    old = tomllib.loads(before or "")
+    assert tomllib.loads(after) == {**old, "console": {**old.get("console", {}), **table}}
+    place = int(re.search(r"toolwire\.toml:(\d+)", "".join(err.split()))[1])  # type: ignore[index]
+    assert "sha256" in after.splitlines()[place - 1]
+    assert after.count("\r\n") in (0, after.count("\n"))
+    for line in (before or "").splitlines():
+        assert line in after.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("before", "problem"),
+    [
+        (f'[console]\nsha256 = "{HASHES["ann"]}"\n', "has a key already"),
+        ("console = { enabled = true }\n", "cannot be added"),
+        ("console = {}\n", "cannot be added"),
+        ("console.enabled = true\n", "cannot be added"),
+    ],
+)
+def test_files_that_do_not_take_the_consoles_key(before: str, problem: str, run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(before)
+    code, out, err = run("new", "ann", "--console", "--write")
+    assert code != 0
+    assert problem in err
+    assert out == ""
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "words", [["--store"], ["--team", "app"], ["--models", "fast"], ["--limits", "dollars_per_day=1"]]
+)
+def test_the_consoles_key_is_no_clients_key(words: list[str], run: Any) -> None:
+    code, out, err = run("new", "ann", "--console", *words)
+    assert (code, out) == (2, "")
+    assert "key of the console" in err

@@ -401,6 +401,36 @@ def test_with_client_keys_the_console_is_off(tmp_path: Path) -> None:
                 assert ask(served.port, "GET", path, b"", headers).status in (401, 404)
 
 
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_without_its_key_a_browser_is_told_how_to_make_it(tmp_path: Path) -> None:
+    with stage(tmp_path, *keys(console=False)) as served:
+        page = ask(served.port, "GET", "/", b"", BROWSER)
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert b"toolwire keys new NAME --console --write" in page.data
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert ask(served.port, "HEAD", "/", b"", BROWSER).status == 200
+        for method, path, headers in (
+            ("GET", "/", {"accept": "application/json"}),
+            ("GET", "/", {}),
+            ("POST", "/", BROWSER),
+            ("GET", "/console/index.js", BROWSER),
+            ("GET", API + "state", BROWSER),
+        ):
+            got = ask(served.port, method, path, b"", headers)
+            assert got.status >= 400
+            assert b"<html" not in got.data
+
+
+def test_a_console_that_is_not_wanted_has_no_page(tmp_path: Path) -> None:
+    server, more = keys(console=False)
+    with stage(tmp_path, server, more + "[console]\nenabled = false\n") as served:
+        got = ask(served.port, "GET", "/", b"", BROWSER)
+        assert got.status >= 400
+        assert b"<html" not in got.data
+
+
 def test_the_consoles_own_key_opens_it_and_client_keys_do_not(tmp_path: Path) -> None:
     with stage(tmp_path, *keys(console=True)) as served:
         assert ask(served.port, "GET", "/").status == 200  # the page has nothing to hide

@@ -118,6 +118,11 @@ export function Live(_: ViewProps) {
           {shown.length === all.length ? formatCountOf(all.length, "exchange") : `${formatCount(shown.length)} of ${formatCount(all.length)}`}
           {removedCount.value > 0 && all.length > 0 && <span class="older">, {formatCount(removedCount.value)} older ones are gone</span>}
         </span>
+        {gateway.value?.has_replicas && (
+          <span class="muted replica-note" title="Gateways that share a store show each what went through themselves. Usage has the figures of all.">
+            of this gateway only
+          </span>
+        )}
       </div>
       {(isWide || areFiltersOpen) && all.length > 0 && <Facets />}
       <div class="live-list">

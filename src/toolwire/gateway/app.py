@@ -35,6 +35,7 @@ from toolwire.gateway.models.listing import ModelLists, report_listing
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.settings.config import ClientKey, Config, Timeouts
 from toolwire.gateway.settings.problems import ReportLine
+from toolwire.gateway.settings.store import is_shared_store
 from toolwire.gateway.store.gateway_store import GatewayStore
 from toolwire.gateway.surfaces.console.endpoints import Console
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
@@ -112,7 +113,7 @@ class Gateway:
             if path == READY_PATH and self.features is not None:
                 await self.features.store.wait_for_check()
             await request.send_reply(routes.public_pages[path](request))
-        elif self.console.has_path(path):
+        elif self.console.takes(request):
             await self.console.serve_request(request)
         else:
             if not self._is_settled:
@@ -216,7 +217,8 @@ class Gateway:
         )
         runtime = make_runtime(config, services, features.cloud_credentials.make_senders(config, self._client))
         access = features.keys.make_access(config.server)
-        self.console.configure(config, runtime, access, config.secrets)
+        has_replicas = is_shared_store(config.store, os.environ)
+        self.console.configure(config, runtime, access, config.secrets, has_replicas)
         pipeline = Pipeline(runtime, features.build_stages(runtime), self.report_error)
         if config.describes_images:
             runtime.image_describer = ImageDescriber(runtime, features.descriptions, pipeline.request_answer)

@@ -20,7 +20,15 @@ from toolwire import terminal
 from toolwire.cli.config import print_problems, refuse_config
 from toolwire.cli.trust import open_file
 from toolwire.cli.usage import add_config_argument
-from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
+from toolwire.gateway.configuration.key_file import (
+    AddedTable,
+    FileKey,
+    KeyFile,
+    add_console_key,
+    add_key,
+    read_key_file,
+    write_console_table,
+)
 from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
 from toolwire.gateway.features.keys.key_records import (
@@ -64,7 +72,7 @@ STORE = "store"
 RIGHTS = ("team", "models", "providers", "mcp_servers", "expires", "limits")
 """The options of `new` and `limit` that are fields of a key."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "new": ("name", "write", "store", *RIGHTS),
+    "new": ("name", "write", "store", "console", *RIGHTS),
     "hash": ("name",),
     "list": (),
     "limit": ("name", *RIGHTS),
@@ -98,6 +106,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--write", action="store_true", help=write)
     store = "add the key to the store: all gateways that use it know the key within seconds"
     add("--store", action="store_true", help=store)
+    console = "make the key of the console instead of a client's: whoever has it sees what all clients send and get"
+    add("--console", action="store_true", help=console)
     grace = f"rotate: how long the old key still works, such as 2h (default: {DEFAULT_GRACE}); 0s for not at all"
     add("--grace", metavar="TIME", help=grace)
     add_config_argument(parser)
@@ -121,13 +131,18 @@ def check_options(args: argparse.Namespace) -> None:
     action, taken = args.action, OPTIONS[args.action]
     if "name" in taken and args.name is None and action not in ("hash", "audit"):
         raise CommandError("whose key is it?", f"name the person or program: `toolwire keys {action} NAME`")
-    for name in ("name", "write", "store", "grace", *RIGHTS):
+    for name in ("name", "write", "store", "console", "grace", *RIGHTS):
         if name not in taken and getattr(args, name) not in (None, False):
             option = "NAME" if name == "name" else f"--{name.replace('_', '-')}"
             users = ", ".join(f"`{action}`" for action, names in OPTIONS.items() if name in names)
             raise CommandError(f"`{action}` takes no {option}", f"it belongs to {users}")
     if action == "new" and args.write and args.store:
         raise CommandError("--write and --store exclude each other", "a key is in the file or in the store")
+    if action == "new" and args.console:
+        refused = next((name for name in ("store", *RIGHTS) if getattr(args, name) not in (None, False)), "")
+        if refused:
+            what = f"the key of the console takes no --{refused.replace('_', '-')}"
+            raise CommandError(what, "it is in the file, it opens the console, and it is no client's key")
     if action == "limit" and all(getattr(args, name) is None for name in RIGHTS):
         raise CommandError(
             "what may the key do?", "use --models, --providers, --mcp-servers, --limits, --expires or --team"
@@ -139,13 +154,16 @@ def check_options(args: argparse.Namespace) -> None:
 
 def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     """The key and the lines for the file go to standard output, what they are for to standard error."""
+    if args.console:
+        make_console_key(file, args)
+        return
     check_name(file, args.name)
     text = make_key()
     limits = LimitAmounts(**read_amounts(args.limits or ()))
     key = ClientKey(name=args.name, sha256=hash_key(text), limits=limits, **read_rights(args))
     if args.store:
         change_stored_key(file, args, key_edits.add_key(key))
-    added = write_to_file(file, key) if args.write else None
+    added = write_to_file(file, lambda: add_key(file, key, os.environ)) if args.write else None
     if args.json:
         sys.stdout.write(terminal.format_json(new_key_document(text, key, file, added, args.store)))
         return
@@ -163,6 +181,28 @@ def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     if not file.keys and not file.store_keys:
         _explain("It is the first key: with it, every client needs one.")
     _explain(f"Clients send it as their API key. For `toolwire run`: {CLIENT_KEY_VARIABLE}")
+
+
+def make_console_key(file: KeyFile, args: argparse.Namespace) -> None:
+    """The console has one key, for those who may see everything; the name is a remark in the file."""
+    if not is_key_name(args.name):
+        raise CommandError(NAME_RULE, "name who will have it: `toolwire keys new NAME --console`")
+    text = make_key()
+    lines = write_console_table(args.name, hash_key(text))
+    added = write_to_file(file, lambda: add_console_key(file, lines, os.environ)) if args.write else None
+    if args.json:
+        place = {"file": str(file.path) if added else None, "line": added.line if added else None}
+        document = {"name": args.name, "key": text, "sha256": hash_key(text), "lines": lines, **place}
+        sys.stdout.write(terminal.format_json(document))
+        return
+    print_key(text, args.name)
+    if added is None:
+        sys.stdout.write("\n")
+        _explain(f"The lines for {file.path.name}; --write adds them:")
+        sys.stdout.write(lines)
+    else:
+        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
+    _explain("Open the gateway's address in a browser and log in with it. It shows what all clients send and get.")
 
 
 def print_key(text: str, name: str) -> None:
@@ -226,10 +266,13 @@ def check_patterns(option: str, patterns: Sequence[str]) -> None:
             raise CommandError(f"{option}: `{pattern}` is not a name or a pattern", hint)
 
 
-def write_to_file(file: KeyFile, key: ClientKey) -> FileKey:
+Added = TypeVar("Added", FileKey, AddedTable)
+
+
+def write_to_file(file: KeyFile, add: Callable[[], Added]) -> Added:
     """Add a key. A file that the user trusts, or that is new, stays trusted: nobody else has changed it."""
     try:
-        added = add_key(file, key, os.environ)
+        added = add()
         if file.opened is None or is_trusted(file.path, file.opened.digest, os.environ):
             with suppress(OSError):  # the next command asks
                 remember_trust(file.path, hash_text(added.text), os.environ)

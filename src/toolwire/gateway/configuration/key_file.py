@@ -23,6 +23,7 @@ from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, ProblemCollector
 
 KEYS_PATH: KeyPath = ("server", "keys")
+CONSOLE_PATH: KeyPath = ("console",)
 ENVIRONMENT_SUFFIX = "_env"
 """Settings with this ending name a variable. What is wrong with its value is not wrong in the file."""
 
@@ -34,6 +35,13 @@ class FileKey(Struct, frozen=True):
     line: int
     text: str = ""
     """The whole file, if this key was added to it."""
+
+
+class AddedTable(Struct, frozen=True):
+    """Where lines were added, and the whole file with them."""
+
+    line: int
+    text: str
 
 
 class KeyFile(Struct, frozen=True):
@@ -77,6 +85,62 @@ def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKe
     _check_text(data, file.path, environ)
     replace_file(file.path.resolve(), file.data, data)
     return replace(found, text=load.decode_file(data, file.path))
+
+
+def write_console_table(name: str, sha256: str) -> str:
+    """The lines of the console's own key."""
+    return f'[console]\n# the key of {name}\nsha256 = "{sha256}"\n'
+
+
+def add_console_key(file: KeyFile, table: str, environ: Mapping[str, str]) -> AddedTable:
+    """Add the lines of `write_console_table`: to the `[console]` of the file, if it has one. Raises ConfigError and
+    OSError as `add_key` does, also if the console has a key already."""
+    if file.data is None:
+        _check_text(table.encode(), file.path, environ)
+        with file.path.open("xb") as new_file:
+            new_file.write(table.encode())
+        return AddedTable(_find_console_line(table, file.path), table)
+    text = load.decode_file(file.data, file.path)
+    before, lines = load.parse_toml(text, str(file.path))
+    old = before.get("console")
+    if isinstance(old, dict) and old.get("sha256"):
+        line = lines.line_of(("console", "sha256"))
+        problem = Problem(
+            location="console.sha256",
+            message="the console has a key already",
+            hint="remove it first, or print the lines of another one without --write",
+            line=line,
+        )
+        raise ConfigError([problem], str(file.path))
+    head, _, members = table.partition("\n")
+    at = lines.line_of(CONSOLE_PATH) if old is not None else 0
+    data = _insert_lines(file.data, at, members) if at else append_table(file.data, table)
+    new = tomllib.loads(table)["console"]
+    try:
+        after = tomllib.loads(load.decode_file(data, file.path))
+    except tomllib.TOMLDecodeError:
+        after = {}
+    if after != {**before, "console": {**(old if isinstance(old, dict) else {}), **new}}:
+        hint = f"write it as {head}, without `=`, and no empty `sha256`"
+        problem = Problem(location="console", message="a key cannot be added to `console`", hint=hint, line=at)
+        raise ConfigError([problem], str(file.path))
+    _check_text(data, file.path, environ)
+    replace_file(file.path.resolve(), file.data, data)
+    written = load.decode_file(data, file.path)
+    return AddedTable(_find_console_line(written, file.path), written)
+
+
+def _find_console_line(text: str, path: Path) -> int:
+    return load.parse_toml(text, str(path))[1].line_of((*CONSOLE_PATH, "sha256"))
+
+
+def _insert_lines(data: bytes, line: int, text: str) -> bytes:
+    """Add lines after one, with the line ends of the file."""
+    line_end = b"\r\n" if b"\r\n" in data else b"\n"
+    rows = data.split(b"\n")
+    before, after = b"\n".join(rows[:line]), rows[line:]
+    start = before + (b"\n" if after else line_end)
+    return start + text.encode().replace(b"\n", line_end) + b"\n".join(after)
 
 
 def append_table(data: bytes, table: str) -> bytes:

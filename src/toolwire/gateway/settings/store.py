@@ -83,6 +83,11 @@ def sqlite_path(url: str) -> Path | None:
     return Path("/" + unquote(url.removeprefix(SQLITE_PREFIX)).lstrip("/")) if url.startswith(SQLITE_PREFIX) else None
 
 
+def is_shared_store(settings: StoreSettings, environ: Mapping[str, str]) -> bool:
+    """Can gateways on other machines use it, too?"""
+    return urlsplit(store_url(settings, environ)).scheme in POSTGRES_SCHEMES
+
+
 def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     """What is stored, where and for how long, without the password."""
     url = store_url(settings, environ)

@@ -81,6 +81,8 @@ class ConsoleState(Struct, frozen=True, kw_only=True):
     can_log_out: bool
     """Was a key needed to open the console?"""
     workers: int
+    has_replicas: bool
+    """Can other gateways share its store? Each of them shows only what went through itself."""
     max_exchanges: int
     max_bytes: int
     protocols: Sequence[ProtocolInfo]

@@ -25,7 +25,13 @@ from toolwire.gateway.surfaces.console import api, detail, live, providers, sess
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.case_file import write_case
 from toolwire.gateway.surfaces.console.conversation import describe_conversation, read_words
-from toolwire.gateway.surfaces.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
+from toolwire.gateway.surfaces.console.page_files import (
+    FILES_PATH,
+    INDEX,
+    SECURITY_HEADERS,
+    closed_page_reply,
+    file_reply,
+)
 from toolwire.gateway.surfaces.console.peers import Peers, Question, load_secret
 from toolwire.gateway.surfaces.console.rows import exchange_id, exchange_row, exchange_state, parse_exchange_id
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
@@ -80,19 +86,30 @@ class Console:
         """Of finished exchanges that were looked at last."""
         self._runtime: Runtime | None = None
         self._access: ConsoleAccess | None = None
+        self._has_replicas = False
+        self._lacks_key = False
+        """Would the console be on if it had a key of its own?"""
         self._client_access: AccessControl | None = None
         self._secret_filter = SecretFilter()
 
-    def has_path(self, path: str) -> bool:
-        """Is this a path of the console, and is the console on?"""
-        return (path == "/" or path.startswith(FILES_PATH)) and self._access is not None
+    def takes(self, request: ClientRequest) -> bool:
+        """Is this a path of the console, and is the console on? While it lacks a key, a browser at `/` is told so."""
+        path = request.path
+        if self._access is not None:
+            return path == "/" or path.startswith(FILES_PATH)
+        is_page = path == "/" and self._lacks_key and request.method in ("GET", "HEAD")
+        return is_page and "text/html" in request.headers.get("accept", "")
 
-    def configure(self, config: Config, runtime: Runtime, access: AccessControl, secrets: list[str]) -> None:
-        self._runtime, self._client_access = runtime, access
+    def configure(
+        self, config: Config, runtime: Runtime, access: AccessControl, secrets: list[str], has_replicas: bool = False
+    ) -> None:
+        self._runtime, self._client_access, self._has_replicas = runtime, access, has_replicas
         self._secret_filter = SecretFilter(secrets)
         self._words, self._facts, self._details, self._last_body = {}, {}, {}, NO_BODY  # cleaned of other secrets
-        is_on = config.section(ConsoleSettings).is_on(config.server)
+        settings = config.section(ConsoleSettings)
+        is_on = settings.is_on(config.server)
         self._access = self._make_access(runtime, access) if is_on else None
+        self._lacks_key = settings.enabled and not is_on
 
     def _make_access(self, runtime: Runtime, access: AccessControl) -> ConsoleAccess:
         return ConsoleAccess(runtime.config, access, self._secret, self._ended_sessions)
@@ -111,10 +128,11 @@ class Console:
     # --- requests of the page ---
 
     async def serve_request(self, request: ClientRequest) -> None:
-        """Answer a request for the page or the API. The console must be on."""
+        """Answer a request that it takes."""
         access, path = self._access, request.path
         if access is None:
-            raise ValueError("the console is off")
+            await request.send_reply(closed_page_reply())
+            return
         if not path.startswith(api.API_PATH):
             await request.send_reply(self._page_reply(access, request))
             return
@@ -186,6 +204,7 @@ class Console:
                 needs_client_key=config.server.needs_keys,
                 can_log_out=access.needs_key,
                 workers=config.server.workers,
+                has_replicas=self._has_replicas,
                 max_exchanges=self._recent.max_exchanges,
                 max_bytes=config.section(ConsoleSettings).max_bytes,
                 protocols=list_protocols(),

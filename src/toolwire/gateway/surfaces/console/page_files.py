@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from functools import cache
@@ -49,3 +50,40 @@ def file_reply(name: str, headers: Mapping[str, str]) -> Reply | None:
     if headers.get("if-none-match") == etag:
         return Reply(304, sent, b"")
     return Reply(200, {**sent, "content-type": CONTENT_TYPES[name.rpartition(".")[2]]}, data)
+
+
+STYLE = (
+    "body{max-width:44rem;margin:4rem auto;padding:0 1rem;font:1rem/1.6 system-ui,sans-serif}"
+    "pre{overflow:auto;padding:.6rem .8rem;border:1px solid GrayText;border-radius:.4rem}"
+)
+CLOSED_PAGE = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Toolwire</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<main>
+<h1>This is a Toolwire gateway</h1>
+<p>Its console shows what clients and models have sent, on both sides. Others can reach this gateway, too, so the
+console needs a key of its own, and it has none yet. Client keys do not open it.</p>
+<p>Whoever runs the gateway makes the key:</p>
+<pre tabindex="0" aria-label="Command">toolwire keys new NAME --console --write</pre>
+<p>This adds its hash to the configuration file, which a running gateway reads at once. Without <code>--write</code> the
+lines for the file are printed. Then load this page again, and log in with the key.</p>
+<p>For a gateway without a console: <code>enabled = false</code> in <code>[console]</code>.</p>
+</main>
+</body>
+</html>
+"""
+"""For a browser at `/`, where the console has no key and needs one."""
+
+
+def closed_page_reply() -> Reply:
+    style_hash = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; frame-ancestors 'none'"
+    headers = {**SECURITY_HEADERS, "content-security-policy": policy, "cache-control": "no-store"}
+    return Reply(200, {**headers, "content-type": CONTENT_TYPES["html"]}, CLOSED_PAGE.encode())

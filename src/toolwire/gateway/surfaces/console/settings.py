@@ -37,7 +37,7 @@ class ConsoleSettings(Section, frozen=True, kw_only=True):
         is_asked = isinstance(table, dict) and table.get("enabled") is True
         if is_asked and not console.sha256 and (server.needs_keys or not is_loopback(server.host)):
             what = "with client keys, or for other machines, the console needs a key of its own"
-            place.at("enabled").add(what, "add `sha256` (`toolwire keys hash`)")
+            place.at("enabled").add(what, "`toolwire keys new NAME --console --write` adds one")
         return console
 
     def is_on(self, server: ServerSettings) -> bool:
