@@ -49,8 +49,8 @@ HISTORY = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(name="served", scope="module")
+def stage_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(tmp_path_factory.mktemp("conversation")) as staged:
         yield staged
 
