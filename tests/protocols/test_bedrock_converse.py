@@ -50,12 +50,12 @@ def chat(*messages: Any, **more: Any) -> Any:
     return {"model": "m", "messages": [{"role": "user", "content": "q"}, *messages], **more}
 
 
-def called(*ids: str, name: str = "f") -> Any:
+def write_calls(*ids: str, name: str = "f") -> Any:
     calls = [{"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}} for id in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def answered(*ids: str) -> list[Any]:
+def write_results(*ids: str) -> list[Any]:
     return [{"role": "tool", "tool_call_id": id, "content": f"result of {id}"} for id in ids]
 
 
@@ -209,7 +209,7 @@ def test_2_calls_are_known_by_their_blocks(reason: str) -> None:
 
 
 def test_2_a_client_of_converse_gets_tool_use() -> None:
-    answer = {"choices": [{"index": 0, "message": {**called("c1"), "content": None}, "finish_reason": "stop"}]}
+    answer = {"choices": [{"index": 0, "message": {**write_calls("c1"), "content": None}, "finish_reason": "stop"}]}
     assert translate(answer, "response", source="openai-chat", target=NAME).json()["stopReason"] == "tool_use"
 
 
@@ -321,7 +321,7 @@ def test_5_system_messages_are_all_kept_and_later_ones_stay_in_their_place() -> 
 
 def test_6_7_results_are_results_all_in_one_message() -> None:
     """agentgateway#907, Portkey#748, bifrost#1164, litellm#20048 (the same id twice)."""
-    body = chat(called("a", "b"), *answered("b", "a", "a"), {"role": "user", "content": "more"}, tools=[TOOL])
+    body = chat(write_calls("a", "b"), *write_results("b", "a", "a"), {"role": "user", "content": "more"}, tools=[TOOL])
     sent, _ = send(body)
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
     results = [block["toolResult"]["toolUseId"] for block in sent["messages"][2]["content"] if "toolResult" in block]
@@ -331,7 +331,7 @@ def test_6_7_results_are_results_all_in_one_message() -> None:
 @pytest.mark.parametrize("more", [{}, {"tools": [TOOL], "tool_choice": "none"}])
 def test_8_tools_that_were_called_are_declared(more: Any) -> None:
     """pentagi#196, zot#18, ironclaw#1710."""
-    sent, codes = send(chat(called("a"), *answered("a"), **more))
+    sent, codes = send(chat(write_calls("a"), *write_results("a"), **more))
     assert [tool["toolSpec"]["name"] for tool in sent["toolConfig"]["tools"]] == ["f"]
     assert codes & {"tools-added", "choice-weakened"}
 
@@ -344,7 +344,7 @@ def test_8_forbidden_tools_are_not_declared_at_all() -> None:
 def test_9_ids_and_names_in_the_history_are_legal() -> None:
     """litellm#34239, #28825, hermes-agent#90016: one bad name poisons the session for good."""
     long = "call_" + "x" * 90
-    body = chat(called(long, "functions read_file", name="bad name!"), *answered(long, "functions read_file"))
+    body = chat(write_calls(long, "functions read_file", name="bad name!"), *write_results(long, "functions read_file"))
     sent, _ = send(body)
     ids = [block["toolUse"]["toolUseId"] for block in sent["messages"][1]["content"]]
     assert [block["toolResult"]["toolUseId"] for block in sent["messages"][2]["content"]] == ids
@@ -406,7 +406,7 @@ def test_14_blank_text_is_left_out_and_empty_results_say_something() -> None:
     """OpenHands#5339, hermes-agent#60628: a space is no placeholder any more."""
     results = [{"role": "tool", "tool_call_id": "a", "content": " "}]
     blank = {"role": "assistant", "content": " \n"}
-    sent, codes = send(chat(called("a"), *results, blank, {"role": "user", "content": "go on"}, tools=[TOOL]))
+    sent, codes = send(chat(write_calls("a"), *results, blank, {"role": "user", "content": "go on"}, tools=[TOOL]))
     assert "empty-omitted" in codes
     assert sent["messages"][2]["content"][0]["toolResult"]["content"] == [{"text": "(no output)"}]
 

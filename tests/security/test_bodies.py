@@ -728,7 +728,8 @@ def test_no_member_of_a_protocol_is_refused(protocol: str, is_forwarded: bool) -
     assert check_names(members, sorted(known - others), is_forwarded) == PLAIN_NAMES
     firsts = {first for other, first in members.decisive.first_by_other.items() if other in known}
     assert check_names(members, sorted(known - firsts), is_forwarded) == PLAIN_NAMES
-    assert is_forwarded or {"tools", CODECS[protocol].constraints.turns_key} <= members.outermost
+    rules = CODECS[protocol].constraints
+    assert is_forwarded or {rules.tools_key, rules.turns_key} <= members.outermost
 
 
 # What agents and SDKs send: Codex, Claude Code, Gemini CLI, and clients of servers that are only compatible with Chat.

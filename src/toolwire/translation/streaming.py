@@ -155,9 +155,8 @@ class StreamTranslation:
 
     def _translate_piece(self, piece: bytes) -> bytes:
         run = self._run
-        reader = self._reader
-        if run is None or (text := reader.read_repeat(piece)) is None:
-            return self._translate_events(reader.feed(piece), piece)
+        if run is None or (text := self._reader.read_repeat(piece)) is None:
+            return self._translate_events(self._reader.feed(piece), piece)
         if self._mode is PASSING:
             return self._pass_repeat(run, text, piece)
         return self._translate_repeat(run, text)
