@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from toolwire.core.codec import Codec
 from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
@@ -247,7 +246,11 @@ async def _read_whole_response(
     if not isinstance(data, bytes):
         return _describe_unread_response(call, upstream, data)
     is_stream = not data.startswith(b"{") and (
-        _looks_like_stream(data) or (_has_stream_type(response, upstream.codec) and not data.lstrip().startswith(b"{"))
+        _looks_like_stream(data)
+        or (
+            headers.get("content-type", "").startswith(upstream.codec.http.framing.content_type)
+            and not data.lstrip().startswith(b"{")
+        )
     )
     try:
         if prepared.is_passthrough and not is_stream:
@@ -354,10 +357,6 @@ def _looks_like_stream(data: bytes) -> bool:
     return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
-def _has_stream_type(response: UpstreamResponse, codec: Codec) -> bool:
-    return response.headers.get("content-type", "").startswith(codec.http.framing.content_type)
-
-
 def _pass_response(
     call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str], data: bytes
 ) -> Reply | AttemptFailed:
@@ -391,7 +390,8 @@ async def _start_stream(
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
-    is_stream = _has_stream_type(response, prepared.upstream.codec)
+    content_type = response.headers.get("content-type", "")
+    is_stream = content_type.startswith(prepared.upstream.codec.http.framing.content_type)
     translated = None if is_stream and prepared.is_passthrough else StreamTranslation(prepared.exchange)
     stream: AnswerStream = translated or PassthroughStream(prepared.upstream.codec)
     stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)
