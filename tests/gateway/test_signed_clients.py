@@ -106,6 +106,15 @@ def test_another_key_or_secret_is_refused(gateway_with_key: str, access: str, se
     assert OTHER not in str(caught.value)
 
 
+def test_converse_is_checked_too(gateway_with_key: str) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": [{"text": "hi"}]}]}).encode()
+    url = f"{gateway_with_key}/model/{MODEL}/converse"
+    assert post(url, body, sign(url, body)).status_code == 200
+    refused = post(url, body, sign(url, body, secret=OTHER))
+    assert refused.status_code == 403  # as AWS answers
+    assert refused.headers["x-amzn-errortype"] == "UnrecognizedClientException"
+
+
 def test_what_was_changed_on_the_way_is_refused(gateway_with_key: str) -> None:
     url = f"{gateway_with_key}/model/{MODEL}/invoke"
     signed = sign(url, BODY)
