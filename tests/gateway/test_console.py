@@ -681,7 +681,7 @@ def test_pasted_text_is_recognised_and_translated_to_all(served: Served, text: s
     assert not any(result["error"] for result in found["results"])
 
 
-CLIENTS_AND_UNIFIED = ("openai-chat", "openai-responses", "anthropic", "gemini", "unified")
+CLIENTS_AND_UNIFIED = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse", "unified")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def _find_target(name: str) -> tuple[str, Codec]:
 
 def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
     """Read the tools with the codec that understands most of them."""
-    tools = value.get("tools") if isinstance(value, dict) and "tools" in value else value
+    tools = _find_tools(value)
     if isinstance(tools, dict):
         is_request = not tools.keys().isdisjoint(codec.constraints.turns_key for codec in CODECS.values())
         tools = [] if is_request or not tools else [tools]
@@ -89,7 +89,9 @@ def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
     for rank, codec in enumerate(sources):
         for candidate in (tools, [_normalise_tool(tool) if isinstance(tool, dict) else tool for tool in tools]):
             try:
-                request = codec.read_request({codec.constraints.turns_key: [], "tools": candidate})
+                rules = codec.constraints
+                declared = candidate if rules.tools_key == TOOLS_KEY else {TOOLS_KEY: candidate}
+                request = codec.read_request({rules.turns_key: [], rules.tools_key: declared})
             except Malformed as bad:
                 problem = problem or bad
                 continue
@@ -99,6 +101,17 @@ def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
         raise CommandError(f"no protocol reads these tools: {problem}", "name their protocol with --from") from None
     _, _, codec, request = min(attempts, key=lambda attempt: attempt[:2])
     return codec, request
+
+
+TOOLS_KEY = "tools"
+"""The list of tools, in a request or in the object of it that holds what is said of tools (Converse `toolConfig`)."""
+
+
+def _find_tools(value: Json) -> Json:
+    for codec in CODECS.values():
+        if isinstance(value, dict) and codec.constraints.tools_key in value:
+            value = value[codec.constraints.tools_key]
+    return value[TOOLS_KEY] if isinstance(value, dict) and TOOLS_KEY in value else value
 
 
 def _normalise_tool(tool: Object) -> Object:

@@ -51,7 +51,7 @@ def read_text(data: bytes, kind: MessageKind, codec: Codec) -> Reading | None:
     try:
         if kind == "stream":
             reader = codec.make_stream_reader()
-            events = [*reader.feed(data), *reader.close()]
+            events = [*reader.feed(codec.http.framing.read_text(data.decode("utf-8", "replace"))), *reader.close()]
             strange = sum(isinstance(event, OpaqueEvent | ResponseFailed) for event in events)
             return Reading(kind, codec, -strange) if len(events) > strange else None
         body = expect_object(decode(data), None)
@@ -110,7 +110,8 @@ def translate_text(data: bytes, kind: MessageKind, source: Codec, target: Codec,
             text, losses = format_json(translation.body), translation.losses
         elif kind == "stream":
             stream = StreamTranslation(Exchange(target, source, options))
-            text = (stream.feed(data) + stream.close()).decode("utf-8", "replace")
+            sent = stream.feed(source.http.framing.read_text(data.decode("utf-8", "replace"))) + stream.close()
+            text = target.http.framing.write_text(sent)
             losses = stream.losses
         else:
             exchange = Exchange(target, source, options)
