@@ -20,6 +20,7 @@ from gateway.raw_exchange import (
     CLIENTS,
     PROVIDER_KEY,
     PROVIDERS,
+    STREAM_HEAD,
     RawAnswer,
     RawConnection,
     ScriptedConnection,
@@ -106,6 +107,33 @@ def test_both_sides_of_an_exchange_are_the_bytes_that_passed(
     assert bool(found.client.events) is stream
     assert found.steps[0].name == "prepare"
     assert all(event.ms >= 0 for event in (*found.client.events, *found.upstream_calls[0].events))
+
+
+@pytest.mark.parametrize("protocol", ["openai-chat", "openai-responses", "anthropic"])
+def test_a_stream_in_odd_pieces_is_shown_as_the_client_got_it(served: Served, protocol: str) -> None:
+    """What the client gets is what the provider sends, but not at the same time: a piece waits for its end."""
+    sent = frames(protocol, "One two.")
+    number = next(number for number, frame in enumerate(sent, 1) if b"One" in frame)
+    first, rest = b"".join(sent[:number]), b"".join(sent[number:])
+
+    def play(connection: ScriptedConnection) -> None:
+        connection.send(STREAM_HEAD)
+        connection.chunk(first)
+        connection.wait_for_release()
+        connection.chunk(rest[:10], rest[10:25], rest[25:])
+        connection.send(b"0\r\n\r\n")
+
+    scene = served.scene(protocol, play)
+    line = open_call(served, protocol, scene.model, True)
+    response = line.start()
+    data = line.read_until(b"One")
+    scene.go.set()
+    data += response.read()
+    got = RawAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, data, True)
+    line.disconnect()
+    found = detail_of(served, got)
+    assert found.client.response.text == data.decode() == (first + rest).decode()
+    assert found.upstream_calls[0].response.text == found.client.response.text
 
 
 def test_tools_are_kept_renamed_dropped_and_added_with_reasons(served: Served) -> None:

@@ -325,8 +325,10 @@ def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool], pass
 
     def forward(data: bytes) -> bool:
         out = feed(data)
-        if passed is not None and out == data:
-            return passed.pass_on(data)
+        if passed is not None:
+            if out == data:
+                return passed.pass_on(data)
+            passed.stop_sharing(data)
         return write(out) and not stream.is_cut_off
 
     return forward

@@ -90,9 +90,10 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
 
         return write_and_copy
 
-    def copy(self) -> CapturedBytes:
-        """The same pieces. They take no more memory, so nothing is reserved for them."""
-        return CapturedBytes(self.pieces.copy(), self.times.copy(), self.dropped, self.is_cut)
+    def copy_before(self, piece: bytes | None) -> CapturedBytes:
+        """The same pieces, without this one if it is the last. They take no more memory, so nothing is reserved."""
+        count = len(self.pieces) - (piece is not None and bool(self.pieces) and self.pieces[-1] is piece)
+        return CapturedBytes(self.pieces[:count], self.times[:count], self.dropped, self.is_cut)
 
     @property
     def data(self) -> bytes:
@@ -260,11 +261,16 @@ class PassedAnswer:
         capture.client_response = capture.upstream_calls[-1].response
 
     def write(self, data: bytes) -> bool:
-        """Write something else. From now on the client's stream is captured by itself."""
-        if data and self.pass_on is self._write:
-            own = self._capture.client_response = self._capture.client_response.copy()
-            self.pass_on = own.copy_writes(self._write, self._clock, self._budget)
+        """Write something else."""
+        if data:
+            self.stop_sharing()
         return self.pass_on(data)
+
+    def stop_sharing(self, piece: bytes | None = None) -> None:
+        """From now on the client's stream is captured by itself: it does not get this piece as the provider sent it."""
+        if self.pass_on is self._write:
+            own = self._capture.client_response = self._capture.client_response.copy_before(piece)
+            self.pass_on = own.copy_writes(self._write, self._clock, self._budget)
 
 
 SUBAGENT_HEADERS = (
