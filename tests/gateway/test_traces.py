@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -16,9 +17,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from gateway.exchange_records import make_record
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import body_of, frames
 from toolwire.core.ir import Usage
 from toolwire.gateway.settings.config import ServerSettings
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, is_tracing_requested, make_tracer
 
 
@@ -249,6 +252,62 @@ def test_a_collector_that_is_away_is_told_in_our_own_log(collector: Collector, m
     spans.close()
     assert warnings
     assert all(warning.startswith("traces: ") for warning in warnings)
+
+
+# --- text of conversations ---
+
+SECRET = "sk-proj-abcdefghijklmnop1234"
+CONVERSATION = {
+    "model": "sonnet",
+    "system": "Be brief.",
+    "messages": [
+        {"role": "user", "content": [
+            {"type": "text", "text": f"Look, my key is {SECRET}."},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
+        ]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look_up", "input": {"q": "x"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "found"}]},
+    ],
+}  # fmt: skip
+
+
+def span_texts(span: Span) -> dict[str, Any]:
+    texts = {name: value for name, value in attributes(span).items() if name.endswith(("messages", "instructions"))}
+    return {name: json.loads(str(value)) for name, value in texts.items()}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("value", ["true", "SPAN_ONLY", "false", ""])
+def test_text_is_in_spans_only_if_the_environment_asks_for_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, value: str, stream: bool
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
+    answer = "".join(frame.decode() for frame in frames("anthropic", "Here it is."))
+    if not stream:
+        answer = json.dumps(body_of("anthropic", ScriptedAnswer("Here it is.")))
+    capture = ExchangeCapture(json.dumps(CONVERSATION).encode(), client_response=CapturedBytes([answer.encode()]))
+    trace_exchanges(exchange(capture=capture))
+    (span,) = collector.spans()
+    assert SECRET not in str(attributes(span))
+    found = span_texts(span)
+    if value in ("false", ""):
+        assert found == {}
+        return
+    assert found["gen_ai.system_instructions"] == [{"type": "text", "content": "Be brief."}]
+    user, model, tool = found["gen_ai.input.messages"]
+    assert user["parts"][0]["content"].startswith("Look, my key is ")
+    assert user["parts"][1] == {"type": "file", "modality": "image", "mime_type": "image/png", "file_id": ""}
+    assert model["parts"] == [{"type": "tool_call", "id": "t1", "name": "look_up", "arguments": {"q": "x"}}]
+    assert tool["parts"] == [{"type": "tool_call_response", "id": "t1", "response": "found"}]
+    assert found["gen_ai.output.messages"] == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "Here it is."}], "finish_reason": "stop"}
+    ]
+
+
+def test_what_cannot_be_read_has_a_span_without_text(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    trace_exchanges(exchange(capture=ExchangeCapture(b"{")), exchange(capture=None), exchange(operation="models"))
+    assert [span_texts(span) for span in collector.spans()] == [{}] * 3
 
 
 # --- asked for or not -----------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
-"""One span for each request, by OpenTelemetry's conventions for generative AI, without text of conversations."""
+"""One span for each request, by OpenTelemetry's conventions for generative AI. It has text of conversations only if the
+environment asks for it."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
 import msgspec
@@ -17,11 +19,18 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, get_current_span, se
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from toolwire.core.codec import Codec
 from toolwire.core.version import VERSION
-from toolwire.gateway.http.redact import printable_text, safe_name
+from toolwire.gateway.http.redact import SecretFilter, printable_text, redact, safe_name
+from toolwire.gateway.telemetry.conversations import read_side, write_messages
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import log_level
+from toolwire.protocols import CODECS
 
+CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONTENT_VALUES = frozenset({"true", "span_only", "span_and_event"})
+MAX_WAITING = 100
+"""Spans whose text waits to be read. Beyond that spans are sent without it: no request waits for them."""
 SHUTDOWN_SECONDS = 5.0
 """How long to wait for the export of the last spans."""
 
@@ -39,7 +48,11 @@ class _ExporterWarnings(logging.Handler):
 
 
 class SpanTracer:
-    def __init__(self, warn: Callable[[str], None]) -> None:
+    def __init__(self, warn: Callable[[str], None], captures_content: bool = False) -> None:
+        self.captures_content = captures_content
+        self._secret_filter = SecretFilter()
+        self._reader = ThreadPoolExecutor(1, "toolwire-spans") if captures_content else None
+        self._waiting = 0
         self._logger = logging.getLogger("opentelemetry")
         self._handler = _ExporterWarnings(warn)
         self._logger.addHandler(self._handler)
@@ -80,21 +93,47 @@ class SpanTracer:
 
     def _end_span(self, record: ExchangeRecord) -> None:
         span = self._spans.pop(record)
+        end = int((record.started_at + record.ended - record.started) * 1e9)
         if span.is_recording():
             model = safe_name(record.upstream.model or record.asked.model)
             span.update_name(f"{record.asked.operation} {model}".strip())
             span.set_attributes(self._attributes(record))
             if log_level(record) == "error":
                 span.set_status(StatusCode.ERROR)
-        span.end(int((record.started_at + record.ended - record.started) * 1e9))
+            sent = find_conversation(record) if self._reader is not None and self._waiting < MAX_WAITING else None
+            if self._reader is not None and sent is not None:
+                self._waiting += 1
+                self._reader.submit(self._add_content, span, end, sent)
+                return
+        span.end(end)
+
+    def hide_secrets(self, secrets: Iterable[str]) -> None:
+        """Keys of providers, which no text may show."""
+        self._secret_filter = SecretFilter(secrets)
+
+    def _add_content(self, span: Span, end: int, sent: CapturedConversation) -> None:
+        """In a thread: bodies can be large."""
+        try:
+            side = read_side(sent.codec, sent.request, sent.response, sent.status)
+            if side is not None:
+                clean = self._secret_filter.clean
+                span.set_attributes(write_messages(side, lambda text: clean(redact(text), sent.secrets)))
+        finally:
+            self._waiting -= 1
+            span.end(end)
 
     def close(self) -> None:
         """Export the last spans; a collector that does not answer must not delay the shutdown."""
-        shutdown = threading.Thread(target=self._provider.shutdown, daemon=True)
+        shutdown = threading.Thread(target=self._shut_down, daemon=True)
         shutdown.start()
         shutdown.join(SHUTDOWN_SECONDS)
         self._logger.removeHandler(self._handler)
         self._logger.propagate = self._propagates
+
+    def _shut_down(self) -> None:
+        if self._reader is not None:
+            self._reader.shutdown()
+        self._provider.shutdown()
 
     def _attributes(self, record: ExchangeRecord) -> dict[str, AttributeValue]:
         """Without empty values; a count of 0 is kept."""
@@ -136,3 +175,21 @@ class SpanTracer:
             "toolwire.client_disconnected": record.client_disconnected or None,
         }
         return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}
+
+
+class CapturedConversation(msgspec.Struct, frozen=True):
+    """What the client has sent and got: the capture itself may be forgotten before it is read."""
+
+    codec: Codec
+    request: bytes
+    response: bytes
+    status: int
+    secrets: tuple[str, ...]
+
+
+def find_conversation(record: ExchangeRecord) -> CapturedConversation | None:
+    capture, codec = record.traffic.capture, CODECS.get(record.client.protocol)
+    if capture is None or codec is None or record.asked.operation != "chat":
+        return None
+    answer = capture.client_response.data
+    return CapturedConversation(codec, capture.client_request, answer, record.status, record.client.secrets)

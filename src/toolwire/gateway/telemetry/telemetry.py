@@ -53,12 +53,16 @@ def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Span
         warn(f"no traces: the OTLP protocol {protocol} is not supported: use http/protobuf (usually port 4318)")
         return None
     try:
-        from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — takes a tenth of a second
+        from toolwire.gateway.telemetry.spans import (  # noqa: PLC0415 — takes a tenth of a second
+            CONTENT_VALUES,
+            CONTENT_VARIABLE,
+            SpanTracer,
+        )
     except ImportError as error:
         problem, hint = describe_missing_package("tracing", error.name or "opentelemetry")
         warn(f"no traces: {problem}; {hint}")
         return None
-    return SpanTracer(warn)
+    return SpanTracer(warn, environ.get(CONTENT_VARIABLE, "").strip().lower() in CONTENT_VALUES)
 
 
 MAX_DEBUG_CAPTURE = 256 * 1024 * 1024
@@ -131,13 +135,17 @@ class Telemetry:
         else:
             self.recent.configure(0, MAX_DEBUG_CAPTURE)
         self.log.configure(server.log_format, bodies, secrets, server.log_level)
+        if self._tracer is not None:
+            self._tracer.hide_secrets(secrets)
         self.build_sinks()
 
     def build_sinks(self, ledger: CallSink | None = None, prompts: PromptSink | None = None) -> None:
         """List what keeps exchanges, in the order in which they get them; with these of the features."""
         server, tracer = self._server, self._tracer
         has_log = server.log_format != "none"
-        wants_capture = self._captures or self._has_console or (has_log and server.log_level == "debug")
+        has_debug_log = has_log and server.log_level == "debug"
+        has_content = tracer is not None and tracer.captures_content
+        wants_capture = self._captures or self._has_console or has_debug_log or has_content
         started: list[tuple[bool, StartSink]] = [(self._has_console, self.recent.add)]
         ended: list[tuple[bool, EndSink]] = [(True, self.metrics.count_exchanges)]
         if tracer is not None:

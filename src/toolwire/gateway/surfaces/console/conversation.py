@@ -8,16 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from toolwire.core import ir
-from toolwire.core.codec import Codec
 from toolwire.core.json_values import Malformed, decode, encode_text, json_pointer
 from toolwire.core.losses import Loss
 from toolwire.gateway.surfaces.console import api
-from toolwire.gateway.surfaces.console.detail import index_losses, list_losses, read_request, result_text
+from toolwire.gateway.surfaces.console.detail import index_losses, list_losses
 from toolwire.gateway.surfaces.console.rows import CleanText, loss_row
-from toolwire.gateway.telemetry.log import read_captured_response
+from toolwire.gateway.telemetry.conversations import Side, full_name, read_side, result_text
 from toolwire.gateway.telemetry.record import ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
 
@@ -41,15 +38,6 @@ PICTURE_TYPES: Mapping[bytes, str] = {
 CALL_PARTS = (ir.Call, ir.ProviderCall, ir.Result, ir.ProviderResult)
 Meaning: TypeAlias = tuple[str, ...]
 """What a part says, alike in all protocols."""
-
-
-class Side(Struct, frozen=True):
-    """What one side has sent and got, in the internal form."""
-
-    protocol: str
-    turns: Sequence[ir.Turn]
-    answers: Sequence[ir.Turn]
-    """More than one if several were asked for."""
 
 
 def describe_conversation(record: ExchangeRecord, clean: CleanText) -> api.Conversation:
@@ -97,16 +85,6 @@ def choose_call(calls: Sequence[UpstreamCapture]) -> UpstreamCapture | None:
     return next((call for call in reversed(calls) if 0 < call.status < 400), calls[-1] if calls else None)
 
 
-def read_side(codec: Codec, request: bytes, response: bytes, status: int) -> Side | None:
-    read = read_request(codec, request)
-    if read is None:
-        return None
-    system = (ir.Turn("system", read.request.system),) if read.request.system else ()
-    answer = read_captured_response(codec, response) if status < 400 else None
-    choices = answer.choices if answer is not None else ()
-    return Side(codec.name, (*system, *read.request.turns), [ir.Turn("assistant", one.parts) for one in choices])
-
-
 def list_meanings(side: Side, renamed: Mapping[str, str]) -> Iterator[Meaning]:
     for turn in (*side.turns, *side.answers):
         for part in turn.parts:
@@ -133,12 +111,6 @@ def _stable(arguments: str) -> str:
         return encode_text(decode(arguments)) if arguments else ""
     except (Malformed, RecursionError):
         return arguments
-
-
-def full_name(part: ir.Call | ir.Result | ir.ProviderCall | ir.ProviderResult) -> str:
-    if isinstance(part, ir.ProviderCall | ir.ProviderResult):
-        return part.tool
-    return f"{part.namespace}.{part.name}" if part.namespace else part.name
 
 
 def describe_part(part: ir.Part) -> tuple[api.PartKind, str, str]:

@@ -29,6 +29,7 @@ from toolwire.gateway.surfaces.console.rows import (
     loss_row,
     milliseconds,
 )
+from toolwire.gateway.telemetry.conversations import result_text
 from toolwire.gateway.telemetry.log import log_path, read_captured_response
 from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
@@ -411,13 +412,6 @@ def describe_call(
         has_result=result is not None,
         is_error=result is not None and bool(result.error),
     )
-
-
-def result_text(result: ir.Result | ir.ProviderResult) -> str:
-    if isinstance(result, ir.ProviderResult):
-        return "\n".join(filter(None, (result.error, result.text, *(source.url for source in result.sources))))
-    texts = [part.text if isinstance(part, ir.Text) else f"[{type(part).__name__.lower()}]" for part in result.content]
-    return "\n".join(texts)
 
 
 # --- time ---
