@@ -47,7 +47,9 @@ MAX_RESULT = 4000
 """Characters of a result that are shown beside its call; the whole one is in the body."""
 
 
-def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> api.ExchangeDetail:
+def describe_exchange(
+    record: ExchangeRecord, worker: int, clean: CleanText, words: tuple[str, str] = ("", "")
+) -> api.ExchangeDetail:
     clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
     capture = record.traffic.capture
     client = CODECS.get(record.client.protocol)
@@ -56,7 +58,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
     provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
     losses, renamed = list_losses(record), calls[-1].renamed_tools if calls else {}
     return api.ExchangeDetail(
-        row=exchange_row(record, worker),
+        row=exchange_row(record, worker, words),
         output=describe_output(record, worker, clean),
         client=describe_client(record, worker, clean),
         upstream_calls=[describe_upstream_call(record, worker, number, clean) for number in range(len(calls))],

@@ -408,7 +408,8 @@ class Console:
         found = self._details.get(record.number)
         if found is not None:
             return found
-        data = api.encode_message(detail.describe_exchange(record, self._worker, self.clean_text_of(record)))
+        clean, words = self.clean_text_of(record), self._words_of(record)
+        data = api.encode_message(detail.describe_exchange(record, self._worker, clean, words))
         if exchange_state(record) != "running":
             self._details[record.number] = data
             while len(self._details) > 1 and sum(map(len, self._details.values())) > MAX_KEPT:
