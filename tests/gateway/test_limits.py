@@ -40,7 +40,7 @@ from gateway.raw_exchange import (
 from toolwire.core.codec import Codec, parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
-from toolwire.gateway.exchange.client_body import ClientBody, read_object
+from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.features.limits.counters import Charge, Reserved
 from toolwire.gateway.features.limits.counters_memory import MemoryCounters
 from toolwire.gateway.features.limits.limits import Limits, estimate_output
@@ -746,7 +746,7 @@ STEERING: dict[str, tuple[str, dict[str, Any]]] = {
 
 def reserve_output(codec: Codec, data: bytes, max_output: int | None = None) -> int:
     """What a body that may not be JSON reserves for its answer."""
-    body = read_object(codec, data)
+    body = read_client_body(codec, data)
     return estimate_output(body if isinstance(body, ClientBody) else ClientBody(codec, data), max_output)
 
 

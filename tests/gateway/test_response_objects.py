@@ -28,7 +28,7 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.exchange.client_body import ClientBody, read_object
+from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.features.responses.endpoints import (
     Page,
     StateOperation,
@@ -116,7 +116,7 @@ QUICK: list[tuple[bytes, bool]] = [
 
 @pytest.mark.parametrize(("body", "sure"), QUICK)
 def test_is_stateless_is_never_wrong(body: bytes, sure: bool) -> None:
-    found = read_object(CODEC, body)
+    found = read_client_body(CODEC, body)
     assert (isinstance(found, ClientBody) and is_stateless(found.members)) is sure
 
 

@@ -16,7 +16,7 @@ from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, send_raw, serve_guarded
 from toolwire.core.json_values import Malformed
 from toolwire.core.request_members import RequestMembers
-from toolwire.gateway.exchange.client_body import PLAIN_NAMES, ClientBody, check_names, read_object
+from toolwire.gateway.exchange.client_body import PLAIN_NAMES, ClientBody, check_names, read_client_body
 from toolwire.gateway.exchange.inner_members import check_inner_members
 from toolwire.protocols import CODECS
 
@@ -676,7 +676,7 @@ def test_every_repeated_key_is_found_however_it_is_written(pairs: list[tuple[str
     is_repeated = len(set(names)) < len(names)
     for codec in CODECS.values():
         assert ("twice" in check_names(codec.request_members, names).problem) <= is_repeated
-        read = read_object(codec, body)
+        read = read_client_body(codec, body)
         if isinstance(read, ClientBody) and is_repeated:
             assert read.names.problem
 
@@ -691,14 +691,14 @@ def test_what_was_judged_is_what_is_sent_with_stable_bytes(value: Any) -> None:
     """Of a key that is there twice, only the value that was judged is left; and the same body gives the same bytes."""
     inner = json.dumps(value)
     data = f'{{"model": "small", "x": {{"a": 1, "a": {inner}}}}}'.encode()
-    body = read_object(CODECS["openai-chat"], data)
+    body = read_client_body(CODECS["openai-chat"], data)
     assert isinstance(body, ClientBody)
     assert body.write() == data
     assert body.write("large") == data.replace(b"small", b"large", 1)
     judged = body.judge()
     assert judged == json.loads(body.write()) == {"model": "small", "x": {"a": value}}
     assert json.loads(body.write("large")) == {**judged, "model": "large"}
-    again = read_object(CODECS["openai-chat"], body.write())
+    again = read_client_body(CODECS["openai-chat"], body.write())
     assert isinstance(again, ClientBody)
     again.judge()
     assert again.write() == body.write()
@@ -709,7 +709,7 @@ def test_what_was_judged_is_what_is_sent_with_stable_bytes(value: Any) -> None:
 
 def test_a_body_that_was_forgotten_is_read_again() -> None:
     data = b'{"model": "small", "messages": [{"role": "user", "content": "half \\ud800"}]}'
-    body = read_object(CODECS["openai-chat"], data)
+    body = read_client_body(CODECS["openai-chat"], data)
     assert isinstance(body, ClientBody)
     for _ in range(2):
         request = body.read_request()

@@ -130,18 +130,6 @@ NO_BODY = ClientBody(next(iter(CODECS.values())), b"")
 """Of a request that has none, or whose body is not read here."""
 
 
-def read_client_body(codec: Codec, data: bytes) -> ClientBody | Failure:
-    """Read the outermost members of a request for an answer. A failure if it is not a body of this protocol."""
-    found = read_object(codec, data)
-    if found is not UNREADABLE:
-        return found
-    try:
-        read_request(codec, expect_object(decode(data), None))
-    except Malformed as bad:
-        return Failure("invalid", str(bad), 400, param=bad.path)
-    return Failure("invalid", "`model` must be a string, and `stream` true or false", 400)
-
-
 def refuse_empty(body: ClientBody) -> Failure | None:
     """Why no provider is asked: there is nothing to answer. None if there is, or if the provider has earlier turns."""
     members, key = body.members, body.codec.constraints.turns_key
@@ -159,25 +147,37 @@ def refuse_empty(body: ClientBody) -> Failure | None:
 MAX_EMPTY = 8
 """Bytes of a member that may be empty."""
 
-UNREADABLE = Failure("invalid", "the body must be a JSON object, with a string as `model`", 400)
 
-
-def read_object(codec: Codec, data: bytes, is_forwarded: bool = False) -> ClientBody | Failure:
-    """Read the outermost members of a body that has its model and its stream flag as the protocol does."""
+def read_client_body(codec: Codec, data: bytes, is_forwarded: bool = False) -> ClientBody | Failure:
+    """Read the outermost members of a body that has its model and its stream flag as the protocol does. A failure if it
+    is not a body of this protocol."""
     if len(data) > MAX_VALUES and has_too_many_values(data):
         return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
     body = _read_body(codec, data, data, codec.peek_request, is_forwarded)
     if body is None:
         body = _read_mended(codec, data, codec.peek_request, is_forwarded)
     if body is None:
-        return UNREADABLE
+        return _refuse_unreadable(codec, data, is_forwarded)
     if not body.peek.is_unusual or body.names.problem:
         return body
     try:
         usual = encode(codec.rewrite_unusual(body.decode()))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
-    return _read_body(codec, usual, usual, codec.peek_request, is_forwarded) or UNREADABLE
+    return _read_body(codec, usual, usual, codec.peek_request, is_forwarded) or _refuse_unreadable(
+        codec, data, is_forwarded
+    )
+
+
+def _refuse_unreadable(codec: Codec, data: bytes, is_forwarded: bool) -> Failure:
+    """What is wrong with a body. Only a request for an answer is read further, to say it."""
+    if is_forwarded:
+        return Failure("invalid", "the body must be a JSON object, with a string as `model`", 400)
+    try:
+        read_request(codec, expect_object(decode(data), None))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    return Failure("invalid", "`model` must be a string, and `stream` true or false", 400)
 
 
 def read_modelless_object(codec: Codec, data: bytes) -> ClientBody | Failure:

@@ -19,8 +19,8 @@ from toolwire.gateway.exchange.client_body import (
     CheckedNames,
     ClientBody,
     find_unknown_names,
+    read_client_body,
     read_modelless_object,
-    read_object,
     refuse_names,
 )
 from toolwire.gateway.exchange.gateway_request import PassthroughMatch
@@ -66,7 +66,7 @@ def read_named_model(codec: Codec, match: PassthroughMatch, content_type: str, d
         return _read_without_model(codec, match, kind, content_type, data)
     if place == "form" and kind == "multipart/form-data":
         return _read_form(codec, content_type, data)
-    body = read_object(codec, data, is_forwarded=True)
+    body = read_client_body(codec, data, is_forwarded=True)
     if isinstance(body, Failure):
         return body
     if body.names.problem:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
-from toolwire.gateway.store.repository import SEAL, StateRepository, entry_size, store_unavailable_failure
+from toolwire.gateway.settings.config import ClientKey
+from toolwire.gateway.store.repository import SEAL, StateRepository, entry_size, owner_of, store_unavailable_failure
 from toolwire.gateway.store.store import Entry, StoreDown
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
@@ -77,13 +78,13 @@ class ExchangeSignatures(Struct, eq=False):
     """The signatures of one exchange."""
 
     repository: SignatureRepository
-    owner: str
+    key: ClientKey | None
     has_failed: bool = False
     """Could a signature not be stored?"""
 
     async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
-        return await self.repository.load(self.owner, ids)
+        return await self.repository.load(owner_of(self.key), ids)
 
     async def save_signatures(self, signatures: Mapping[str, bytes]) -> None:
-        if signatures and not await self.repository.save(self.owner, signatures):
+        if signatures and not await self.repository.save(owner_of(self.key), signatures):
             self.has_failed = True

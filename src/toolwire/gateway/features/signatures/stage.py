@@ -9,7 +9,6 @@ from toolwire.gateway.exchange.gateway_request import GatewayRequest, Runtime
 from toolwire.gateway.exchange.stages import ExtendedRequest, RequestRunner, Stage
 from toolwire.gateway.features.signatures.signatures import ExchangeSignatures, SignatureRepository
 from toolwire.gateway.settings.router import Target, codec_with_quirks
-from toolwire.gateway.store.repository import owner_of
 from toolwire.protocols import CODECS
 
 
@@ -36,4 +35,4 @@ class SignatureStage(Stage):
             target.provider.name in self._providers for target in targets
         ):
             return call
-        return replace(call, signature_store=ExchangeSignatures(self._signatures, owner_of(call.caller.key)))
+        return replace(call, signature_store=ExchangeSignatures(self._signatures, call.caller.key))

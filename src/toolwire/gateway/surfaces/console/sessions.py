@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from toolwire.core import ids, ir
 from toolwire.core.json_values import Malformed
-from toolwire.gateway.exchange.client_body import read_object
+from toolwire.gateway.exchange.client_body import read_client_body
 from toolwire.gateway.features.cache_watch.cache_prefix import (
     Prompt,
     common_length,
@@ -77,7 +77,7 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
     codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
     if codec is None or capture is None:
         return ExchangeFacts(row=row)
-    body = read_object(codec, capture.client_request)
+    body = read_client_body(codec, capture.client_request)
     if isinstance(body, ir.Failure):
         return ExchangeFacts(row=row)
     try:
