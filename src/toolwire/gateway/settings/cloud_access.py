@@ -85,10 +85,14 @@ class CloudPlace(Struct, frozen=True):
             "{resource}": ("resource", self.resource),
         }
 
-    def find_missing(self, templates: Iterable[str]) -> str:
-        """What these addresses need and nobody has said: `region`, `project` or `resource`."""
+    def list_needed(self, templates: Iterable[str]) -> dict[str, str]:
+        """What these addresses need: `region`, `project` or `resource`, and its value."""
         text = " ".join(templates)
-        return next((name for mark, (name, value) in self._values.items() if mark in text and not value), "")
+        return {name: value for mark, (name, value) in self._values.items() if mark in text}
+
+    def find_missing(self, templates: Iterable[str]) -> str:
+        """What these addresses need and nobody has said."""
+        return next((name for name, value in self.list_needed(templates).items() if not value), "")
 
     def fill(self, template: str) -> str:
         for mark, (_, value) in self._values.items():

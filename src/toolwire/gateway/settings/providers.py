@@ -67,10 +67,18 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     checked: str
 
     @property
+    def _urls(self) -> tuple[str, ...]:
+        return tuple(self.base_url.values()) if isinstance(self.base_url, dict) else (self.base_url,)
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """Its addresses and paths, with the marks of what the place in a cloud says."""
+        return (*self._urls, *self.cloud.base_path.values())
+
+    @property
     def needed_variables(self) -> tuple[str, ...]:
         """The environment variables that make it a provider."""
-        urls = self.base_url.values() if isinstance(self.base_url, dict) else (self.base_url,)
-        needs_address = self.local or any(not url or "{" in url for url in urls)  # as of `https://{resource}.…`
+        needs_address = self.local or any(not url or "{" in url for url in self._urls)  # as of `https://{resource}.…`
         return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
 
 
@@ -399,8 +407,7 @@ class ProviderBuilder:
 
     def _find_missing_place(self, known: KnownServer) -> str:
         """What the address of a cloud needs, and the environment does not say: its region or project."""
-        urls = known.base_url.values() if isinstance(known.base_url, dict) else [known.base_url]
-        return self._read_place(ProviderTable(), known).find_missing([*urls, *known.cloud.base_path.values()])
+        return self._read_place(ProviderTable(), known).find_missing(known.templates)
 
     def _read_place(self, table: ProviderTable, known: KnownServer) -> CloudPlace:
         """The region, project and resource, of the file or else of the environment."""
@@ -522,14 +529,14 @@ class ProviderBuilder:
 
 def _check_cloud_keys(table: ProviderTable, row: KnownServer, access: CloudAccess, place: ProblemCollector) -> None:
     """Settings that do nothing here: whoever wrote them means something else."""
-    uses_aws = access.method in ("aws", "aws-key")
+    uses_aws, of_address = access.method in ("aws", "aws-key"), CloudPlace().list_needed(row.templates)
     needed: dict[str, tuple[bool, str]] = {
         "profile": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
         "role_arn": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
         "credentials_file": (access.method == "google", 'it is for `auth = "google"`'),
-        "region": (uses_aws or row.cloud.platform in ("bedrock", "vertex"), "it is for Bedrock and Vertex AI"),
-        "project": (row.cloud.platform == "vertex", "it is for Vertex AI"),
-        "resource": (row.cloud.platform == "azure", "it is for Azure"),
+        "region": (uses_aws or "region" in of_address, "it is for Bedrock and Vertex AI"),
+        "project": ("project" in of_address, "it is for Vertex AI"),
+        "resource": ("resource" in of_address, "it is for Azure"),
         "api_version": (bool(row.cloud.version_path), "it is for Azure"),
     }
     for name, (is_used, hint) in needed.items():
