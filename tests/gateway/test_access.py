@@ -533,6 +533,44 @@ def test_a_key_that_a_provider_repeats_in_an_answer_is_not_shown(
         assert PROVIDER_KEY not in json.dumps(open_.line(got.id))
 
 
+def spell_key(provider: str, size: int, is_delta_empty_between: bool) -> list[bytes]:
+    """The frames of an answer of which each brings so many letters of the key, at most."""
+    pieces = [PROVIDER_KEY[at : at + size] for at in range(0, len(PROVIDER_KEY), size)]
+    pieces = ["is ", *(part for piece in pieces for part in ([piece, ""] if is_delta_empty_between else [piece])), " z"]
+    spelled: list[bytes] = []
+    for frame in frames(provider, "MARK"):
+        if b'"MA"' in frame:
+            spelled += [frame.replace(b'"MA"', encode_json(piece).encode()) for piece in pieces]
+        elif b'"RK"' not in frame:
+            spelled.append(frame.replace(b"MARK", f"is {PROVIDER_KEY} z".encode()))
+    assert len(spelled) > len(pieces)
+    return spelled
+
+
+@parametrize_pairwise(
+    {
+        "client,provider": list(itertools.product(CLIENTS, PROVIDERS)),
+        "size": [1, 2, 3, 9],
+        "empty": [False, True],
+        "cut": [0, 1, 3, 700],
+    }
+)
+def test_a_key_that_a_provider_spells_in_a_stream_is_not_shown(
+    open_: Served, client: str, provider: str, size: int, empty: bool, cut: int
+) -> None:
+    """Passed through and translated, whatever the sizes of the pieces and wherever the network cuts."""
+    data = spell_key(provider, size, empty)
+    if cut:
+        whole = b"".join(data)
+        data = [whole[at : at + cut] for at in range(0, len(whole), cut)]
+    scene = open_.scene(provider, answer(200, b"".join(data), "text/event-stream"), write_chunked(*data))
+    for _ in range(2):
+        got = call(open_, client, scene.model, True)
+        assert got.status == 200
+        assert text_of(client, got, True) == "is [key] z"
+        assert PROVIDER_KEY not in got.data.decode()
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_key_that_is_repeated_at_an_endpoint_that_is_only_forwarded(open_: Served, status: int) -> None:
     body = encode_json({"data": [], "key": PROVIDER_KEY}).encode()

@@ -219,7 +219,7 @@ def test_a_key_in_a_chunk_reaches_nobody(tmp_path: Path, more: str) -> None:
 
     with serve_cloud(repeat_key) as cloud, stage(tmp_path, cloud, more) as port:
         got = ask_claude(port, OLD, stream=True)
-    assert text_of("anthropic", got, True) == "The key is [key] or [key][key]."
+    assert text_of("anthropic", got, True) == "The key is [key] or [key]."
     assert b"event: message_stop" in got.data
 
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from toolwire.gateway.http.answer_keys import AnswerKeys
 from toolwire.gateway.http.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.http.connection import (
     BODY,
@@ -26,7 +27,7 @@ from toolwire.gateway.http.connection import (
     out_of_memory,
 )
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
-from toolwire.gateway.http.redact import KeyFilter, make_key_filter
+from toolwire.gateway.http.redact import make_key_filter
 from toolwire.gateway.http.write_queue import WriteQueue
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Timeouts
@@ -173,15 +174,13 @@ def _limit_first_byte(timeouts: Timeouts, ends: float, now: float) -> Timeouts:
 class HttpResponse:
     """An answer whose head has arrived. Read it to its end or abort it; if forgotten, its connection is closed."""
 
-    __slots__ = ("_connection", "_decompressor", "_final_result", "_hidden", "_open", "headers", "status")
+    __slots__ = ("_connection", "_decompressor", "_final_result", "_hidden", "headers", "status")
 
     def __init__(self, connection: UpstreamConnection) -> None:
         self._connection: UpstreamConnection | None = connection
         self._final_result: bytes | TransportError = b""
         self._decompressor: Decompressor | None = None
-        self._hidden: KeyFilter | None = None
-        self._open = b""
-        """Bytes that may be the start of a key, until the next ones come."""
+        self._hidden: AnswerKeys | None = None
         self.status = connection.status
         self.headers = connection.headers
         """With lower-case names, and without those that describe a compression that was undone."""
@@ -193,11 +192,12 @@ class HttpResponse:
 
     def hide_keys(self, keys: tuple[str, ...]) -> None:
         """Whoever reads the answer, its headers or its body, does not see these keys."""
-        hidden = self._hidden = make_key_filter(keys, self.status >= 300)
-        if hidden is not None:
-            self.headers = hidden.clean_headers(self.headers)
+        known = make_key_filter(keys, self.status >= 300)
+        if known is not None:
+            self._hidden = AnswerKeys(known)
+            self.headers = known.clean_headers(self.headers)
 
-    def take_key_filter(self) -> KeyFilter | None:
+    def take_answer_keys(self) -> AnswerKeys | None:
         """For whoever decodes this body, in whose framing a key may be hidden: from now on it comes as it is."""
         hidden, self._hidden = self._hidden, None
         return hidden
@@ -222,7 +222,7 @@ class HttpResponse:
         if isinstance(data, TransportError):
             self._final_result = data
         elif self._hidden is not None:
-            data, self._open = self._hidden.clean(self._open + data), b""
+            data = self._hidden.feed(data) + self._hidden.close()
         return data
 
     async def wait_for_data(self, seconds: float) -> bool:
@@ -236,19 +236,13 @@ class HttpResponse:
         """The next bytes of the body as they arrive; b"" at its end."""
         while True:
             data = await self._read_next()
-            if self._hidden is None or isinstance(data, TransportError):
+            if self._hidden is None:
                 return data
-            shown = self._hide_in_piece(self._hidden, data)
+            if isinstance(data, TransportError):  # the next one, if something waits
+                return self._hidden.close() or data
+            shown = self._hidden.feed(data) if data else self._hidden.close()
             if shown or not data:
                 return shown
-
-    def _hide_in_piece(self, hidden: KeyFilter, data: bytes) -> bytes:
-        """A piece of the body without keys; b"" is its end."""
-        if not data:
-            shown, self._open = hidden.clean(self._open), b""
-        else:
-            shown, self._open = hidden.clean_piece(self._open + data)
-        return shown
 
     async def _read_next(self) -> bytes | TransportError:
         connection = self._connection
@@ -270,7 +264,7 @@ class HttpResponse:
         sink has asked for a pause."""
         connection = self._connection
         if connection is None:
-            self._pour_open_bytes(sink)
+            self._pour_waiting(sink)
             return self._final_result
         if self._decompressor is not None:
             data = await self.read_chunk()
@@ -282,21 +276,20 @@ class HttpResponse:
         await connection.pour_into(sink if hidden is None else self._make_hiding_sink(hidden, sink))
         if connection.phase is BODY:
             return None
-        self._pour_open_bytes(sink)
+        self._pour_waiting(sink)
         return self._finish(connection, None if connection.phase is DONE else connection.error)
 
-    def _pour_open_bytes(self, sink: ChunkSink) -> None:
-        if self._open:
-            sink(self._open)
-            self._open = b""
+    def _pour_waiting(self, sink: ChunkSink) -> None:
+        if self._hidden is not None and (data := self._hidden.close()):
+            sink(data)
 
-    def _make_hiding_sink(self, hidden: KeyFilter, sink: ChunkSink) -> ChunkSink:
-        is_clean = hidden.is_clean
+    def _make_hiding_sink(self, hidden: AnswerKeys, sink: ChunkSink) -> ChunkSink:
+        is_clean = hidden.known.is_clean
 
         def pour(data: bytes) -> bool:
-            if not self._open and data[-1] == LINE_FEED and is_clean(data):  # as nearly every event of a stream
+            if not hidden.is_waiting and data[-1] == LINE_FEED and is_clean(data):  # as nearly every event of a stream
                 return sink(data)
-            shown = self._hide_in_piece(hidden, data)
+            shown = hidden.feed(data)
             return sink(shown) if shown else True
 
         return pour

@@ -474,8 +474,8 @@ def _is_hidden_key(key: str, is_error: bool) -> bool:
 
 
 class KeyFilter:
-    """Removes a provider's own keys from what it sends: some servers repeat them, also spelled in several events of a
-    stream, which clients put together."""
+    """Removes a provider's own keys from what it sends: some servers repeat them. `AnswerKeys` also finds those that
+    several events of a stream spell."""
 
     def __init__(self, keys: Iterable[str], is_error: bool = False) -> None:
         known = sorted((key for key in keys if _is_hidden_key(key, is_error)), key=len, reverse=True)
@@ -486,13 +486,17 @@ class KeyFilter:
         self._starts = tuple({form[:size] for form in self._forms for size in range(1, len(form))})
         self._last_bytes = frozenset(b"".join(self._forms)) | frozenset(b"0123456789abcdefABCDEF\\u")
         self._longest = max((len("\\u0000") * len(key) for key in self._keys), default=0)
+        ends = sorted({key[:size] for key in self._keys for size in range(1, _SPELLED_START)})
+        self._ends_like_key = re.compile(
+            rb'"(?:%b)(?!\s*:)' % b"|".join(rb'(?<=%b")' % re.escape(end) for end in ends)
+        ).search
+        """Ends a string, and not the name of a member, with the first letters of a key?"""
         starts = [key[:_SPELLED_START] for key in self._keys]
-        short = [key[:_SHORT_START] + b'"' for key in self._keys]
-        marks = [*dict.fromkeys((*starts, *(form for form in self._forms if form not in self._keys), *short, _ESCAPE))]
+        marks = [*dict.fromkeys((*starts, *(form for form in self._forms if form not in self._keys), _ESCAPE))]
         # Most keys need six searches: for their start, also at the end of a string, for three forms of base64, and for
         # escapes. Every event of a stream is searched.
-        self._first, self._second, self._third, self._fourth, self._fifth, self._sixth = (*marks, *[_ESCAPE] * 6)[:6]
-        self._others = marks[6:]
+        self._first, self._second, self._third, self._fourth, self._fifth = (*marks, *[_ESCAPE] * 5)[:5]
+        self._others = marks[5:]
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -502,7 +506,7 @@ class KeyFilter:
         find = data.find  # `in` is slower
         if find(self._first) >= 0 or find(self._second) >= 0 or find(self._third) >= 0 or find(self._fourth) >= 0:
             return False
-        if find(self._fifth) >= 0 or find(self._sixth) >= 0:
+        if find(self._fifth) >= 0 or self._ends_like_key(data) is not None:
             return False
         return not (self._others and any(find(mark) >= 0 for mark in self._others))
 
@@ -514,12 +518,6 @@ class KeyFilter:
             data = data.replace(form, HIDDEN_KEY)
         if data.find(_ESCAPE) >= 0:
             data = self._escaped.sub(HIDDEN_KEY, data)
-        for key in self._keys:
-            at = 0
-            while (found := _find_spelled(key, data, at)) is not None:
-                at = found.start + 1
-                for start, end in reversed(found.pieces) if found.is_whole else ():
-                    data = data[:start] + HIDDEN_KEY + data[end:]
         return data
 
     def clean_headers(self, headers: dict[str, str]) -> dict[str, str]:
@@ -528,20 +526,8 @@ class KeyFilter:
         cleaned = {name: self.clean(value.encode("latin-1", "replace")) for name, value in headers.items()}
         return {name: value.decode("latin-1") for name, value in cleaned.items()}
 
-    def clean_piece(self, data: bytes) -> tuple[bytes, bytes]:
-        """A piece of a body without the keys, and what must wait for the next piece."""
-        whole = self.clean(data)
-        size = len(whole) - self.count_open(whole) if whole else 0
-        return whole[:size], whole[size:]
-
     def count_open(self, data: bytes) -> int:
         """How many bytes at the end of a cleaned piece must wait for the next one, because a key may go on there."""
-        for key in self._keys:
-            at = 0
-            while (found := _find_spelled(key, data, at)) is not None:
-                at = found.start + 1
-                if found.is_open and len(data) - found.start <= _MAX_OPEN:
-                    return len(data) - found.start
         if data[-1] not in self._last_bytes:
             return 0
         end = data[-self._longest :]
@@ -552,76 +538,26 @@ class KeyFilter:
             return 0
         return max(len(start) for start in self._starts if end.endswith(start))
 
+    def find_key(self, letters: bytes) -> tuple[int, int] | None:
+        """Where the first key is in these letters."""
+        found = [(at, at + len(key)) for key in self._keys if (at := letters.find(key)) >= 0]
+        return min(found, default=None)
+
+    def find_start(self, letters: bytes) -> int:
+        """Where the start of a key begins with which the letters end; their length if there is none."""
+        begin = len(letters)
+        for key in self._keys:
+            at = letters.find(key[:1], max(0, len(letters) - len(key) + 1))
+            while 0 <= at < begin:
+                if key.startswith(letters[at:]):
+                    begin = at
+                at = letters.find(key[:1], at + 1)
+        return begin
+
 
 _ESCAPE = b"\\u00"
-_SPELLED_START, _SHORT_START = 3, 2
-"""Bytes of a key that are searched for, and that the first piece must have at least, to be taken for one."""
-_MAX_OPEN = 8 * 1024
-"""Bytes that wait for the next event, at most."""
-
-
-class _SpelledKey(NamedTuple):
-    """A key, or the start of one, that is spelled in the strings of several lines."""
-
-    start: int
-    pieces: list[tuple[int, int]]
-    is_whole: bool
-    is_open: bool
-    """Is its end not there, and may it come?"""
-
-
-def _find_spelled(key: bytes, data: bytes, at: int) -> _SpelledKey | None:
-    """The first place at which a string ends with the start of the key, and the strings in the next lines of data that
-    go on with it."""
-    while (at := data.find(key[:_SHORT_START], at)) >= 0:
-        size = _count_common(key, data[at : at + len(key)])
-        if data[at + size : at + size + 1] == b'"':
-            return _follow_spelled(key, data, at, size)
-        at += 1
-    return None
-
-
-def _follow_spelled(key: bytes, data: bytes, at: int, size: int) -> _SpelledKey:
-    pieces = [(at, at + size)]
-    line_end = data.find(b"\n", at + size)
-    while line_end >= 0:
-        begin, line_end = line_end + 1, data.find(b"\n", line_end + 1)
-        if not data.startswith(b"data:", begin):
-            if line_end < 0:
-                break
-            continue  # the name of an event, or the end of one
-        if line_end < 0:
-            break
-        piece = _find_next_piece(key[size:], data, begin, line_end)
-        if piece is None:
-            return _SpelledKey(at, pieces, is_whole=False, is_open=False)
-        pieces.append(piece)
-        size += piece[1] - piece[0]
-        if size == len(key):
-            return _SpelledKey(at, pieces, is_whole=True, is_open=False)
-    return _SpelledKey(at, pieces, is_whole=False, is_open=True)
-
-
-def _find_next_piece(rest: bytes, data: bytes, begin: int, end: int) -> tuple[int, int] | None:
-    """The string in a line that goes on with the rest of a key: the longest one, and not the name of a member."""
-    found: tuple[int, int] | None = None
-    place = data.find(b'"' + rest[:1], begin, end)
-    while place >= 0:
-        start = place + 1
-        stop = start + _count_common(rest, data[start : start + len(rest)])
-        is_value = data[stop : stop + 1] == b'"' and not data.startswith(b":", stop + 1)
-        if (is_value or stop - start == len(rest)) and (found is None or stop - start > found[1] - found[0]):
-            found = start, stop
-        place = data.find(b'"' + rest[:1], start, end)
-    return found
-
-
-def _count_common(first: bytes, second: bytes) -> int:
-    """How many bytes at the start are the same."""
-    return next(
-        (at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other),
-        min(len(first), len(second)),
-    )
+_SPELLED_START = 3
+"""Bytes of a key that are searched for in every answer; of less, only those with which a string ends."""
 
 
 def _escaped_pattern(key: str, escapes: str = r"\\u00") -> str:

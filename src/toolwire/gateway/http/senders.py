@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from toolwire.core.codec import AnswerDecoder, Carriage, CarriedRequest, Codec
+from toolwire.gateway.http.answer_keys import AnswerKeys
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import Headers
@@ -72,17 +73,17 @@ class DecodedResponse:
 
     def __init__(self, response: UpstreamResponse, decoder: AnswerDecoder) -> None:
         self._response, self._decoder = response, decoder
-        self._hidden = response.take_key_filter() if isinstance(response, HttpResponse) else None
-        self._open = b""
+        self._hidden = response.take_answer_keys() if isinstance(response, HttpResponse) else None
         self._is_closed = False
         self.status = response.status
         self.headers = {**response.headers, "content-type": "text/event-stream"}
 
     def hide_keys(self, keys: tuple[str, ...]) -> None:
         """As that of `HttpResponse`."""
-        hidden = self._hidden = make_key_filter(keys)
-        if hidden is not None:
-            self.headers = hidden.clean_headers(self.headers)
+        known = make_key_filter(keys)
+        if known is not None:
+            self._hidden = AnswerKeys(known)
+            self.headers = known.clean_headers(self.headers)
 
     async def read(self, limit: int) -> bytes | TransportError:
         data = await self._response.read(limit)
@@ -94,8 +95,8 @@ class DecodedResponse:
     async def read_chunk(self) -> bytes | TransportError:
         while not self._is_closed:
             data = await self._response.read_chunk()
-            if isinstance(data, TransportError):
-                return data
+            if isinstance(data, TransportError):  # the next one, if something waits
+                return self._release() or data
             decoded = self._decode(data) if data else self._close()
             if decoded:
                 return decoded
@@ -110,22 +111,21 @@ class DecodedResponse:
             return sink(decoded) if decoded else True
 
         end = await self._response.pour_into(pour)
-        if end == b"":
-            decoded = self._close()
-            if decoded:
-                sink(decoded)
+        if end is not None and (decoded := self._close() if end == b"" else self._release()):
+            sink(decoded)
         return end
 
     def _decode(self, data: bytes) -> bytes:
         decoded = self._decoder.feed(data)
-        if self._hidden is not None:
-            decoded, self._open = self._hidden.clean_piece(self._open + decoded)
-        return decoded
+        return decoded if self._hidden is None else self._hidden.feed(decoded)
 
     def _close(self) -> bytes:
         self._is_closed = True
-        decoded = self._open + self._decoder.close()
-        return decoded if self._hidden is None else self._hidden.clean(decoded)
+        decoded = self._decoder.close()
+        return decoded if self._hidden is None else self._hidden.feed(decoded) + self._hidden.close()
+
+    def _release(self) -> bytes:
+        return b"" if self._hidden is None else self._hidden.close()
 
     def abort(self) -> None:
         self._response.abort()
