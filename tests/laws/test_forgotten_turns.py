@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from material import PAIRS, SAMPLES
-from toolwire import Malformed
+from toolwire import Malformed, Stream
 from toolwire.core.json_values import decode, encode
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange, Translation
@@ -23,12 +23,23 @@ OPTIONS = {
     "a store": Options(now=1, seed="req_1", has_memory=True, expect_hidden_calls=True),
     "repairs": Options(now=1, seed="req_1", tool_format="auto", repair_calls=True, on_bad_call="ask-again"),
 }
-ANSWERS = {
-    name: [path.read_bytes() for path in sorted((SAMPLES / name.replace("-", "_")).glob("*.json"))] for name in CODECS
-}
-STREAMS = {
-    name: [path.read_bytes() for path in sorted((SAMPLES / name.replace("-", "_")).glob("*.sse"))] for name in CODECS
-}
+
+
+def read_samples(protocol: str, *endings: str) -> list[bytes]:
+    files = sorted((SAMPLES / protocol.replace("-", "_")).iterdir())
+    return [path.read_bytes() for path in files if path.suffix in endings]
+
+
+def translate_stream(data: bytes) -> bytes:
+    stream = Stream(source="openai-chat", target="unified")
+    return stream.feed(data) + stream.close()
+
+
+WITH_SAMPLES = [name for name in CODECS if name != "unified"]
+ANSWERS = {name: read_samples(name, ".json") for name in WITH_SAMPLES}
+STREAMS = {name: read_samples(name, ".sse", ".bin") for name in WITH_SAMPLES}
+ANSWERS["unified"] = [b'{"id": "a", "message": {"role": "assistant", "content": "hi"}, "stop_reason": "end"}']
+STREAMS["unified"] = [*map(translate_stream, STREAMS["openai-chat"])]
 
 
 def answer(exchange: Exchange, body: bytes) -> tuple[Any, ...] | str:
@@ -77,6 +88,11 @@ def test_a_conversation_does_not_wait_for_its_answer(client: str, target: str) -
     if asked.origin is not None and not needs_turns:
         turns_key = CODECS[client].constraints.turns_key
         assert asked.origin.wire == {key: value for key, value in BODIES[client].items() if key != turns_key}
+
+
+def test_every_protocol_has_answers_and_streams() -> None:
+    assert all(ANSWERS.values())
+    assert all(STREAMS.values())
 
 
 def test_the_bodies_have_turns() -> None:

@@ -23,7 +23,18 @@ from toolwire.core.ir import (
     plain_text,
     replace_fields,
 )
-from toolwire.core.json_values import Body, Malformed, Object, Path, decode, encode, parse_body, parse_object
+from toolwire.core.json_values import (
+    Body,
+    Json,
+    Malformed,
+    Object,
+    Path,
+    decode,
+    encode,
+    parse_body,
+    parse_object,
+    path_keys,
+)
 from toolwire.core.known_tools import KnownTools
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.tokens import estimate_tokens
@@ -621,9 +632,19 @@ def _without_turns(request: Request, turns_key: str) -> Request:
     if origin is not None and isinstance(origin.wire, dict):
         wire = {key: value for key, value in origin.wire.items() if key != turns_key}
         if type(tools) is KnownTools and tools.path is not None:
-            wire[tools.path[-1]] = tools.value
+            _replace_value(wire, path_keys(tools.path), tools.value)
         origin = replace(origin, wire=wire, intact=False)
     return replace(request, turns=(), origin=origin)
+
+
+def _replace_value(node: Object, keys: Sequence[str | int], value: Json) -> None:
+    """Put the value at this place, without a change to what is inside of the node."""
+    key, *inner = keys
+    if not inner:
+        node[str(key)] = value
+    elif isinstance(child := node.get(str(key)), dict):
+        node[str(key)] = changed = {**child}
+        _replace_value(changed, inner, value)
 
 
 def _has_provider_tools(request: Request) -> bool:
