@@ -37,6 +37,8 @@ def pass_through(name: str, pieces: list[bytes], ends: bool) -> list[object]:
         passing.finishes,
         passing.failure,
         passing.has_content,
+        passing.text_length,
+        passing.called_tools,
         passing.ended,
         passing.has_complete_call,
     ]
