@@ -353,8 +353,7 @@ class Log:
                 lines.append(self._json_line(record, stamp))
             else:
                 lines.append(self._add_bodies(exchange_line(record, stamp, width, self._colour), record))
-            capture = record.traffic.capture
-            if capture is not None and self._min_level == 0:
+            if self._min_level == 0 and (capture := record.traffic.capture) is not None:
                 lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, capture)]
         if not lines:
             return
