@@ -76,6 +76,8 @@ export interface ClientSide {
   status: number;
   response: Body;
   events: readonly StreamEvent[];
+  request_headers: readonly Header[];
+  response_headers: readonly Header[];
 }
 
 /** What the page needs to know about the gateway. */
@@ -192,6 +194,12 @@ export interface ExchangeRow {
   bytes_in: number;
   bytes_out: number;
   session: string;
+}
+
+/** A header; the value is hidden unless it is known to be harmless. */
+export interface Header {
+  name: string;
+  value: string;
 }
 
 /** The first event of a connection to `events`. */
@@ -383,4 +391,6 @@ export interface UpstreamCall {
   ended_ms: number | null;
   response: Body;
   events: readonly StreamEvent[];
+  request_headers: readonly Header[];
+  response_headers: readonly Header[];
 }

@@ -15,7 +15,7 @@ const gemini: ProtocolInfo = {
 
 function clientWith(text: string, isCut = false): ClientSide {
   const empty = { text: "", size: 0, is_cut: false, next: "" };
-  return { protocol: "", method: "POST", path: "", request: { text, size: text.length, is_cut: isCut, next: "" }, status: 200, response: empty, events: [] };
+  return { protocol: "", method: "POST", path: "", request: { text, size: text.length, is_cut: isCut, next: "" }, status: 200, response: empty, events: [], request_headers: [], response_headers: [] };
 }
 
 describe("a request for another model", () => {

@@ -1,4 +1,5 @@
-import type { Body, ExchangeDetail, LossRow, StreamEvent } from "../../api";
+import type { Body, ExchangeDetail, Header, LossRow, StreamEvent } from "../../api";
+import { showInvisible } from "../../core/format";
 import { JsonView } from "../../parts/json_view";
 import { Choice } from "../../parts/small";
 import { setQuery, tabHash, type TabProps } from "./index";
@@ -6,8 +7,14 @@ import { setQuery, tabHash, type TabProps } from "./index";
 export function RequestBodies({ detail, query }: TabProps) {
   const index = chosenCall(detail, query);
   const call = detail.upstream_calls[index];
+  const heads = (
+    <>
+      <Headers title="Headers of the client" line={`${detail.client.method} ${detail.client.path}`} headers={detail.client.request_headers} />
+      {call && <Headers title={`Headers to ${call.provider}`} line={call.url} headers={call.request_headers} />}
+    </>
+  );
   return (
-    <TwoSides detail={detail} index={index}>
+    <TwoSides detail={detail} index={index} heads={heads}>
       <JsonView title="Client sent" body={detail.client.request} losses={requestLosses(detail)} at={query.get("at")} />
       {call ? <JsonView title={`${call.provider} got`} body={call.request} /> : <NoCall />}
     </TwoSides>
@@ -18,8 +25,14 @@ export function AnswerBodies({ detail, query }: TabProps) {
   const index = chosenCall(detail, query);
   const call = detail.upstream_calls[index];
   const isLast = index === detail.upstream_calls.length - 1;
+  const heads = (
+    <>
+      <Headers title="Headers to the client" line={`Status ${detail.client.status || "none"}`} headers={detail.client.response_headers} />
+      {call && <Headers title={`Headers of ${call.provider}`} line={`Status ${call.status || "none"}`} headers={call.response_headers} />}
+    </>
+  );
   return (
-    <TwoSides detail={detail} index={index}>
+    <TwoSides detail={detail} index={index} heads={heads}>
       <JsonView title={`Client got ${detail.client.status || "nothing"}`} body={answerBody(detail.client)} />
       {call ? (
         <JsonView
@@ -37,6 +50,32 @@ export function AnswerBodies({ detail, query }: TabProps) {
         </p>
       )}
     </TwoSides>
+  );
+}
+
+interface HeadersProps {
+  title: string;
+  line: string;
+  headers: readonly Header[];
+}
+
+/** Folded: one looks at headers when something is wrong with them. */
+function Headers({ title, line, headers }: HeadersProps) {
+  return (
+    <details class="panel headers">
+      <summary>
+        {title} <span class="muted">{headers.length}</span>
+      </summary>
+      <p class="mono headers-line">{showInvisible(line)}</p>
+      <dl class="mono">
+        {headers.map(({ name, value }, index) => (
+          <div key={index}>
+            <dt>{showInvisible(name)}</dt>
+            <dd>{showInvisible(value)}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
   );
 }
 
@@ -72,10 +111,11 @@ function chosenCall(detail: ExchangeDetail, query: URLSearchParams): number {
 interface SidesProps {
   detail: ExchangeDetail;
   index: number;
+  heads: preact.ComponentChildren;
   children: preact.ComponentChildren;
 }
 
-function TwoSides({ detail, index, children }: SidesProps) {
+function TwoSides({ detail, index, heads, children }: SidesProps) {
   const calls = detail.upstream_calls;
   return (
     <>
@@ -91,6 +131,7 @@ function TwoSides({ detail, index, children }: SidesProps) {
         </div>
       )}
       <div class="two-sides">{children}</div>
+      <div class="two-sides heads">{heads}</div>
     </>
   );
 }

@@ -126,7 +126,7 @@ async def send_request(
         model = upstream.model or record.upstream.model
         telemetry.start_call(call.running, upstream.provider.name, model, upstream.provider.account)
     if record.traffic.capture is not None:
-        where = (upstream.codec.name, upstream.provider.name, upstream.names.address, upstream.path)
+        where = (upstream.codec.name, upstream.provider.name, upstream.address, upstream.path)
         captured = UpstreamCapture(*where, body, started, renamed_tools)
         record.traffic.capture.upstream_calls.append(captured)
     response: UpstreamResponse | TransportError
@@ -147,7 +147,8 @@ async def send_request(
     if upstream.hidden_keys and (type(response) is HttpResponse or type(response) is DecodedResponse):
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
-        response = captured.capture_response(response, call.clock, telemetry.recent)
+        sent_headers = call.upstream_headers.get(upstream)
+        response = captured.capture_response(response, call.clock, telemetry.recent, sent_headers)
     if is_billed:
         _note_head(call, upstream, body, response)
     if call.watch_objects is None or type(response) is TransportError:

@@ -109,7 +109,7 @@ class Pipeline:
         if sinks.wants_bodies:
             record.traffic.request_body = body
         if sinks.wants_capture:
-            record.traffic.capture = ExchangeCapture(body, call.named_session != "")
+            record.traffic.capture = ExchangeCapture(body, call.named_session != "", call.headers)
         read_body = partial(read_client_body, call.client_codec, body)
         read = read_body() if size < LARGE_BODY else await run_in_thread(read_body)
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one

@@ -68,12 +68,13 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
         reply = error_replies.adapt_error(call.running.cloud_endpoint, reply)
     if call.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
-    if record.traffic.capture is not None:
-        record.traffic.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
     if record.costs.is_priced and call.runtime.telemetry.tells_costs:
         costs = record.costs.add_up()
         extra = {**extra, COST_HEADER: cost_header(costs.total, costs.unpriced)}
+    if record.traffic.capture is not None:
+        record.traffic.capture.client_response.add_whole(reply.body)
+        record.traffic.capture.reply_headers = (reply.headers, extra)
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 
@@ -81,7 +82,7 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     headers = {**started.headers, **attempts_header(call.record.attempts)}
     output = await _start_stream(request, call, headers)
     output.start_heartbeat()
-    passed = _capture_output(call, started, output)
+    passed = _capture_output(call, started, output, headers)
     if not call.runtime.cancels_on_disconnect or not call.running.counts_use:
         await relay_stream(call, started, output, passed=passed)
         return
@@ -92,11 +93,16 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
         usage_wait.close()
 
 
-def _capture_output(call: GatewayRequest, started: StartedStream, output: ClientStream) -> PassedAnswer | None:
+def _capture_output(
+    call: GatewayRequest, started: StartedStream, output: ClientStream, headers: Mapping[str, str]
+) -> PassedAnswer | None:
     """Capture what the client gets, where that is wanted. Returns what captures a stream that passes unchanged."""
     capture, how = call.record.traffic.capture, (call.clock, call.runtime.telemetry.recent)
     if capture is None:
         return None
+    http = call.client_codec.http
+    framing = http.make_framing_converter(call.framing) if call.framing else http.framing
+    capture.reply_headers = ({"content-type": framing.content_type}, headers)
     is_passed = isinstance(started.stream, PassthroughStream) and call.recorder is None
     is_passed = is_passed and not started.request.attempt.drops_usage
     if is_passed and capture.upstream_calls[-1].response.data == b"".join(started.pending_output):

@@ -16,6 +16,7 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
 from toolwire.gateway.http.redact import hide_secrets
 from toolwire.gateway.models.amounts import add_known
+from toolwire.gateway.settings.address import Address
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is captured."""
@@ -162,7 +163,8 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     protocol: str
     provider: str
-    address: str
+    address: Address | None
+    """None for the model inside of the gateway."""
     path: str
     body: bytes
     started: float
@@ -173,20 +175,32 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     ended: float = 0.0
     status: int = 0
     headers: Mapping[str, str] = EMPTY_MAPPING
-    """The provider's response headers, for its rate limits."""
+    """The provider's response headers."""
     error: str = ""
     """Why there is no answer, or no whole one."""
+    sent_headers: Sequence[tuple[str, str]] = ()
+    """Without those that belong to the connection."""
 
     @property
     def url(self) -> str:
-        return f"{self.address}{self.path}"
+        """What was called, with the path of the base URL."""
+        address = self.address
+        if address is None:
+            return self.path
+        return f"{address.scheme}://{address.authority}{address.request_target(self.path)}"
 
     def end(self, time: float) -> None:
         self.ended = self.ended or time
 
     def capture_response(
-        self, source: UpstreamResponse | TransportError, clock: Callable[[], float], budget: CaptureBudget
+        self,
+        source: UpstreamResponse | TransportError,
+        clock: Callable[[], float],
+        budget: CaptureBudget,
+        sent_headers: tuple[object, Sequence[tuple[str, str]]] | None = None,
     ) -> CapturedResponse | TransportError:
+        if sent_headers is not None:
+            self.sent_headers = sent_headers[1]
         self.head_received = clock()
         if type(source) is TransportError:  # `isinstance` is slow for a Struct that is not one
             self.error, self.ended = source.detail, self.head_received
@@ -201,6 +215,10 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     client_request: bytes
     names_session: bool = False
     """Does a header of the client name its session?"""
+    client_headers: Mapping[str, str] = EMPTY_MAPPING
+    """Those of its request, with its credentials: they stay in memory, and are hidden from whoever looks."""
+    reply_headers: Sequence[Mapping[str, str]] = ()
+    """Those that the client got, in several parts."""
     client_response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
     upstream_calls: list[UpstreamCapture] = []
     counted: int = 0
@@ -208,7 +226,7 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     def copy_for(self, client_request: bytes) -> ExchangeCapture:
         """For a request that goes on in the background."""
-        return ExchangeCapture(client_request, self.names_session)
+        return ExchangeCapture(client_request, self.names_session, self.client_headers)
 
     @property
     def reserved_bytes(self) -> int:

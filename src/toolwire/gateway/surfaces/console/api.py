@@ -245,6 +245,13 @@ class StreamEvent(Struct, frozen=True, kw_only=True):
     data: str
 
 
+class Header(Struct, frozen=True, kw_only=True):
+    """A header; the value is hidden unless it is known to be harmless."""
+
+    name: str
+    value: str
+
+
 class ClientSide(Struct, frozen=True, kw_only=True):
     """What the client sent and got."""
 
@@ -256,6 +263,8 @@ class ClientSide(Struct, frozen=True, kw_only=True):
     response: Body
     events: Sequence[StreamEvent] = ()
     """The response, where it is a stream."""
+    request_headers: Sequence[Header] = ()
+    response_headers: Sequence[Header] = ()
 
 
 class UpstreamCall(Struct, frozen=True, kw_only=True):
@@ -274,6 +283,9 @@ class UpstreamCall(Struct, frozen=True, kw_only=True):
     ended_ms: float | None
     response: Body
     events: Sequence[StreamEvent] = ()
+    request_headers: Sequence[Header] = ()
+    """Without those that belong to the connection, and those that sign a request to a cloud."""
+    response_headers: Sequence[Header] = ()
 
 
 class CallCost(Struct, frozen=True, kw_only=True):
@@ -544,7 +556,8 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello, ExchangeRow, Output,
-    SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
+    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello,
+    ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow,
+    ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""

@@ -17,8 +17,10 @@ from toolwire.core.framing import SSE_FRAMING, Framing
 from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
 from toolwire.core.losses import Loss
 from toolwire.core.sse import FrameTooLong
+from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.surfaces.console import api
 from toolwire.gateway.surfaces.console.case_file import write_curl
+from toolwire.gateway.surfaces.console.headers import list_headers, write_url
 from toolwire.gateway.surfaces.console.rows import (
     CleanText,
     cache_usage,
@@ -115,6 +117,8 @@ def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ap
         events=list_events(framing, response, record.started, clean)
         if record.asked.stream and response is not None
         else (),
+        request_headers=list_headers(capture.client_headers.items(), clean) if capture is not None else (),
+        response_headers=list_headers(list_reply_headers(record), clean),
     )
 
 
@@ -125,7 +129,7 @@ def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, cle
     return api.UpstreamCall(
         provider=call.provider,
         protocol=call.protocol,
-        url=clean(call.url.partition("?")[0]),
+        url=write_url(call, clean),
         request=write_body(record, worker, f"{number}-request", len(call.body), clean),
         status=call.status,
         error=clean(call.error),
@@ -134,7 +138,18 @@ def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, cle
         ended_ms=milliseconds(call.ended - record.started) if call.ended else None,
         response=write_body(record, worker, f"{number}-response", call.response.size, clean),
         events=list_events(framing, call.response, record.started, clean) if is_stream else (),
+        request_headers=list_headers([(REQUEST_ID_HEADER, record.request_id), *call.sent_headers], clean)
+        if call.sent_headers
+        else (),
+        response_headers=list_headers(call.headers.items(), clean),
     )
+
+
+def list_reply_headers(record: ExchangeRecord) -> list[tuple[str, str]]:
+    """What the client got, without the headers of the connection."""
+    capture = record.traffic.capture
+    parts = capture.reply_headers if capture is not None else ()
+    return [pair for part in parts for pair in part.items()]
 
 
 def list_upstream_calls(record: ExchangeRecord) -> Sequence[UpstreamCapture]:
@@ -424,8 +439,7 @@ def time_steps(record: ExchangeRecord) -> Iterator[api.TimedStep]:
     calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else []
     last = record.started
     for number, call in enumerate(calls):
-        between = "prepare" if number == 0 else "prepare the next request"
-        yield _step(record, between, "", last, call.started)
+        yield _step(record, _name_pause(calls, number), "", last, call.started)
         last = call.ended or record.ended or call.head_received or call.started
         outcome = str(call.status) if call.status else call.error
         yield _step(record, f"wait for {call.provider}", outcome, call.started, call.head_received or last)
@@ -433,6 +447,16 @@ def time_steps(record: ExchangeRecord) -> Iterator[api.TimedStep]:
             yield _step(record, f"read from {call.provider}", f"{call.response.size} bytes", call.head_received, last)
     if record.ended:
         yield _step(record, "finish", "", last, record.ended)
+
+
+def _name_pause(calls: Sequence[UpstreamCapture], number: int) -> str:
+    """What the gateway did before a call to a provider."""
+    if number == 0:
+        return "prepare"
+    before, call = calls[number - 1], calls[number]
+    if not before.error and 0 < before.status < 400:
+        return "prepare the next request"
+    return "wait before the retry" if before.provider == call.provider else "prepare the fallback"
 
 
 def _step(record: ExchangeRecord, name: str, text: str, start: float, end: float) -> api.TimedStep:
