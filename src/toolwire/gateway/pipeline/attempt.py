@@ -125,9 +125,12 @@ async def send_request(
         # The upstream of a path that is only forwarded is the same for all models.
         model = upstream.model or record.upstream.model
         telemetry.start_call(call.running, upstream.provider.name, model, upstream.provider.account)
+    headers = upstream_request_headers(call, upstream, body)
     if record.traffic.capture is not None:
-        where = (upstream.codec.name, upstream.provider.name, upstream.address, upstream.path)
-        captured = UpstreamCapture(*where, body, started, renamed_tools)
+        codec, provider = upstream.codec, upstream.provider
+        captured = UpstreamCapture(
+            codec.name, provider.name, upstream.address, upstream.path, body, started, renamed_tools, headers
+        )
         record.traffic.capture.upstream_calls.append(captured)
     response: UpstreamResponse | TransportError
     if upstream.address is None:
@@ -136,7 +139,6 @@ async def send_request(
     else:
         if record.upstream is not upstream.names and record.upstream.address != upstream.names.address:
             record.upstream = replace(record.upstream, address=upstream.names.address)
-        headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *call.running.trace_headers)
         sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
         response = await upstream.sender.send_request(*sent)
@@ -147,8 +149,7 @@ async def send_request(
     if upstream.hidden_keys and (type(response) is HttpResponse or type(response) is DecodedResponse):
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
-        sent_headers = call.upstream_headers.get(upstream)
-        response = captured.capture_response(response, call.clock, telemetry.recent, sent_headers)
+        response = captured.capture_response(response, call.clock, telemetry.recent)
     if is_billed:
         _note_head(call, upstream, body, response)
     if call.watch_objects is None or type(response) is TransportError:

@@ -72,9 +72,10 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if record.costs.is_priced and call.runtime.telemetry.tells_costs:
         costs = record.costs.add_up()
         extra = {**extra, COST_HEADER: cost_header(costs.total, costs.unpriced)}
-    if record.traffic.capture is not None:
-        record.traffic.capture.client_response.add_whole(reply.body)
-        record.traffic.capture.reply_headers = (reply.headers, extra)
+    capture = record.traffic.capture
+    if capture is not None:
+        capture.client_response.add_whole(reply.body)
+        capture.reply_headers = (reply.headers, extra)
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 
@@ -101,8 +102,9 @@ def _capture_output(
     if capture is None:
         return None
     http = call.client_codec.http
-    framing = http.make_framing_converter(call.framing) if call.framing else http.framing
-    capture.reply_headers = ({"content-type": framing.content_type}, headers)
+    framing = http.make_framing_converter(call.framing) if call.framing else None
+    content_type = (framing or http.framing).content_type
+    capture.reply_headers = (headers, {"content-type": content_type, "cache-control": "no-cache"})
     is_passed = isinstance(started.stream, PassthroughStream) and call.recorder is None
     is_passed = is_passed and not started.request.attempt.drops_usage
     if is_passed and capture.upstream_calls[-1].response.data == b"".join(started.pending_output):

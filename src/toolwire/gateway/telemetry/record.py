@@ -170,6 +170,8 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     started: float
     renamed_tools: Mapping[str, str]
     """The client's name of each tool that the provider knows by another name."""
+    sent_headers: Sequence[tuple[str, str]] = ()
+    """Without those that belong to the connection."""
     response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
     head_received: float = 0.0
     ended: float = 0.0
@@ -178,8 +180,6 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     """The provider's response headers."""
     error: str = ""
     """Why there is no answer, or no whole one."""
-    sent_headers: Sequence[tuple[str, str]] = ()
-    """Without those that belong to the connection."""
 
     @property
     def url(self) -> str:
@@ -193,14 +193,8 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
         self.ended = self.ended or time
 
     def capture_response(
-        self,
-        source: UpstreamResponse | TransportError,
-        clock: Callable[[], float],
-        budget: CaptureBudget,
-        sent_headers: tuple[object, Sequence[tuple[str, str]]] | None = None,
+        self, source: UpstreamResponse | TransportError, clock: Callable[[], float], budget: CaptureBudget
     ) -> CapturedResponse | TransportError:
-        if sent_headers is not None:
-            self.sent_headers = sent_headers[1]
         self.head_received = clock()
         if type(source) is TransportError:  # `isinstance` is slow for a Struct that is not one
             self.error, self.ended = source.detail, self.head_received

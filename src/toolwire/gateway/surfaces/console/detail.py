@@ -139,7 +139,7 @@ def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, cle
         response=write_body(record, worker, f"{number}-response", call.response.size, clean),
         events=list_events(framing, call.response, record.started, clean) if is_stream else (),
         request_headers=list_headers([(REQUEST_ID_HEADER, record.request_id), *call.sent_headers], clean)
-        if call.sent_headers
+        if call.address is not None
         else (),
         response_headers=list_headers(call.headers.items(), clean),
     )
@@ -149,7 +149,7 @@ def list_reply_headers(record: ExchangeRecord) -> list[tuple[str, str]]:
     """What the client got, without the headers of the connection."""
     capture = record.traffic.capture
     parts = capture.reply_headers if capture is not None else ()
-    return [pair for part in parts for pair in part.items()]
+    return [*{name: value for part in parts for name, value in part.items()}.items()]
 
 
 def list_upstream_calls(record: ExchangeRecord) -> Sequence[UpstreamCapture]:
