@@ -99,7 +99,23 @@ def test_a_sentence_may_name_the_words_of_the_call() -> None:
 
 def test_a_long_sentence_announces_nothing() -> None:
     """To judge one takes more than linear time."""
-    _assert_text(f"{'I think that ' * 40}I'll check the file.\n{HERMES}")
+    for words in (
+        f"{'I think that ' * 40}I'll check the file.",
+        f"The parser returns `None`. {'I think that ' * 40}I'll check the file.",
+        f"{'let me ' * 80}check the file.",
+    ):
+        _assert_text(f"{words}\n{HERMES}")
+
+
+def test_what_was_found_says_what_it_is() -> None:
+    """Behind a report of the work "it" is enough, but not behind a text that is shown."""
+    for words, is_call in (
+        ("The parser returns `None`. I'll export it.", True),
+        ("I'll export it.", False),
+        ("The answer of the model was empty. I'll export it.", False),
+    ):
+        text = f"{words}\n{HERMES}"
+        assert any(isinstance(one, TextCall) for one in read_pieces(text, TOOLS, [text])) == is_call, words
 
 
 @pytest.mark.parametrize("name", sorted(WHOLE_OR_LINE))

@@ -78,6 +78,12 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"|schreibe|aktualisiere|installiere|teste|lösche|ergänze|beginne|analysiere|untersuche|durchsuche)\b"
     r"|\b(?:werde|rufe|prüfe|schaue|suche|lese|hole|führe|starte|öffne|behebe|korrigiere|ändere|erstelle|schreibe"
     r"|teste|lösche|untersuche|durchsuche) ich\b|\blass(?:en sie)? mich\b",
+    r"\b(?:jetzt|nun|zuerst|zunächst|dann|als nächstes) \w+e (?:ich|wir)\b|^\W*(?:schauen|sehen|prüfen|suchen"
+    r"|starten|öffnen|führen"
+    r"|lesen|testen) wir\b",
+    r"\b(?:commen[çc]ons|regardons|vérifions|lan[çc]ons|examinons|testons|cherchons|ouvrons|lisons|exécutons)\b",
+    r"\bl[oa]s? (?:corrijo|arreglo|reviso|ejecuto|compruebo|actualizo|cambio|busco|abro|leo) ?(?:ahora)?\W*$"
+    r"|\bvamos \w+r\b",
     r"\bje (?:vais|vérifie|cherche|lis|lance|regarde|consulte|corrige|crée|modifie|teste|commence)\b|\bj['’](?:ouvre"
     r"|exécute|ajoute|analyse|installe)\b|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b",
     r"\bvoy a\b|\bahora (?:ejecuto|reviso|compruebo|leo|busco|abro|miro|verifico)\b|\bvamos a\b|\bd[eé]ja(?:me"
@@ -100,14 +106,17 @@ OTHER_ANNOUNCEMENTS: Final = _words(
 )
 """The same in other languages."""
 _OTHER_SEEK: Final = (
-    r"\b(?:(?:nach|über|durch|ab|an|auf|aus)?(?:ge|zu)?(?:prüf|schau|seh|ruf|such|les|hol|führ|start|öffn|frag|install"
+    r"\b(?:(?:nach|über|durch|ab|an|auf|aus)?(?:ge|zu)?(?:prüf|schau|seh|ruf|such|les|hol|führ|start|öffn|frag"
+    r"|install"
     r"|analysier|untersuch|teste|fang|beginn))\w*\b"
-    r"|\b(?:vérifi|cherch|recherch|lis\b|lire|lanc|regard|voir|consult|exécut|ouvr|analys|install|examin|récupér|appel"
+    r"|\b(?:vérifi|cherch|recherch|lis\b|lire|lanc|regard|voir|consult|exécut|ouvr|analys|install|examin|récupér"
+    r"|appel"
     r"|test|commenc|voyons|explor)\w*"
     r"|\b(?:revis|comprob|verific|comproba|busc|leer|leo\b|abr|mir|ejecut|execut|consult|ver\b|veo\b|examin|explor"
     r"|inspeccion"
     r"|instal|llam|analiz|empez|obten)\w*"
-    r"|\b(?:controll|verific|cerc|vedere|guard|legg|esegu|apr|analizz|cham|olhar|ler\b|leio|procur|rod|chec|checar)\w*"
+    r"|\b(?:controll|verific|cerc|vedere|guard|legg|esegu|apr|analizz|cham|olhar|ler\b|leio|procur|rod|chec"
+    r"|checar)\w*"
     r"|\b(?:kijk|zoek|controle|uitvoer|lees|lezen|bekijk|bekijken|start|open|voer|nakijk)\w*"
     r"|(?:провер|посмотр|запу|выполн|найд|найти|прочит|откро|откры|поищ|поиск|искать|вызо|вызв|получ|изуч|узна)\w*"
     r"|查|看|搜索?|找|运行|運行|执行|執行|读|讀|打开|打開|获取|獲取|调用|調用|呼叫|测试|測試|了解|分析|试|試|安装|安裝|启动|使用|确认|確認|列出|浏览|下载|开始"
@@ -121,7 +130,7 @@ _OTHER_SEEK: Final = (
 _OTHER_MAKE: Final = (
     r"\b(?:beheb|korrigier|änder|erstell|anleg|leg|schreib|aktualisier|lösch|entfern|ergänz|füg|hinzufüg|bau"
     r"|bereinig|mach)\w*"
-    r"|\b(?:corrig|cré|modifi|ajout|écri|supprim|met|fai)\w*"
+    r"|\b(?:corri[gj]|cré|modifi|ajout|écri|supprim|met|fai)\w*"
     r"|\b(?:crear?|creo\b|modific|actualiz|añad|escrib|elimin|borr|arregl|hac)\w*"
     r"|\b(?:cria|criar|atualiz|adicion|escrev|remov|corregg|aggiorn|aggiung|scriv|rimuov|fazer|faço|fare|faccio)\w*"
     r"|\b(?:maak|maken|wijzig|pas|schrijf|verwijder|voeg)\w*|(?:исправ|созда|обнов|добав|удал|напи|установ|сдела)\w*"
@@ -180,6 +189,8 @@ match_interjection = re.compile(
     r"|instante?)(?:,? (?:bitte"
     r"|s['’]il (?:vous|te) plaît|por favor))?"
     r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
+    r"|prima|super|gut|alles klar|in ordnung|perfekt|parfait|très bien|d['’]accord|perfecto|muy bien|de acuerdo|bien"
+    r"|perfeito|certo|perfetto|va bene|хорошо|отлично|好的?|明白了?|はい|わかりました|네|nun|maintenant"
     r"|no (?:problem|worries)|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up"
     r"|now|first|then|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
@@ -279,7 +290,8 @@ _ALONE: Final = (
 )
 """Those that need no "it"."""
 match_work = re.compile(
-    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:(?P<action>(?P<alone>{_ALONE})|{_ACTION})|{_PRODUCTION})(?![\w-])", re.IGNORECASE
+    rf"\W*(?:{_OPENING}[\s,:*]+)*(?P<verb>(?P<action>(?P<alone>{_ALONE})|{_ACTION})|{_PRODUCTION})(?![\w-])",
+    re.IGNORECASE,
 ).match
 drop_purpose = partial(
     re.compile(
@@ -337,9 +349,11 @@ match_reported = re.compile(
     r"|asked"
     r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?)\W*[:：]\W*$"
     r"|.*\b(?:model|assistant|agent|bot)[^\w,;]+$|.*[→⇒|>]\W*$"
-    r"|\W*(?!(?:(?:so|and|but|the|here['’]s|here is|my|our) )*(?:step|plan|next|now|sure|ok(?:ay)?|first|then|note"
+    r"|\W*(?!(?:(?:so|and|but|the|here['’]s|here is|my|our) )*(?:one last thing|step|plan|next|now|sure"
+    r"|ok(?:ay)?|first|then|note"
     r"|thought"
-    r"|results?|also|action|task|goal|problem|fix|update|issue|bug|cause|reason)\b)(?!.*\b(?:i|my|we|our)\b).*[:：]\W*$",
+    r"|results?|also|action|task|goal|problem|fix|update|issue|bug|cause|reason)\b)(?!.*\b(?:i|my|we"
+    r"|our)\b).*[:：]\W*$",
     re.IGNORECASE | re.DOTALL,
 ).match
 """Before words that somebody else has said: "he said I should run it"."""
@@ -390,22 +404,26 @@ find_talk = re.compile(
 ).search
 """Of whom a sentence is: of the model and its work, or of somebody else, as in a story."""
 match_name = re.compile(
-    r"(?!\W*(?:step|plan|next|now|todo|task|goal|problem|cause|status|progress)\b)\s*(?:[^\W\d][^\n.!?…。！？:：]{0,60}(?<![\s,;])"
+    r"(?!\W*(?:step|plan|next|now|todo|task|goal|problem|cause|status"
+    r"|progress)\b)\s*(?:[^\W\d][^\n.!?…。！？:：]{0,60}(?<![\s,;])"
     r"|[\w./-]*\w\.\w{1,5}|[^\W\d][\w -]{0,30}[:：][ \t]*[^\n!?…。！？]{1,30}(?<![.\s]))\s*",
     re.IGNORECASE,
 ).fullmatch
 """A line that may name who speaks, as in a play, or what is shown: a name, a file, or a label with its value."""
 UNMEANT: Final = _words(
-    r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not|['’]t)\b",
+    r"^(?:i|let|we)\S*(?: \w+){0,2} (?:not|never|refuse|decline|skip|ignore|omit|leave|avoid)\b|^i can(?:not"
+    r"|['’]t)\b",
     r"\b(?:without|instead of|before) (?:running|executing|calling|making|sending)\b|\bshould have\b|\bpermission\b",
     r"\b(?:(?:show|explain|recit|transcrib|reproduc|paraphras|demonstrat|illustrat|quot|cit|past|describ|repeat"
     r"|mention)(?:e|s|es|ing)?"
-    r"|recap\w*|point out|spell (?:it|this|out)|warn you|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem"
+    r"|recap\w*|point out|spell (?:it|this|out)|warn you|tell you)\b(?! (?:the )?(?:bug|crash|issue|error"
+    r"|failure|problem"
     r"|test)s?\b"
     r"| \w+ locally)",
     r"\b(?:for example|for instance|e\.g\.|such as|like this|like so|as follows|the following|here|by hand)\W*$"
     r"|\baloud\b",
-    r"\b(?:examples?|samples?|snippets?|transcripts?|templates?|syntax|verbatim|literal\w*|fake|dummy|placeholders?)\b"
+    r"\b(?:examples?|samples?|snippets?|transcripts?|templates?|syntax|verbatim|literal\w*|fake|dummy"
+    r"|placeholders?)\b"
     r"(?! (?:files?|folder|director\w+|project|code|app|data|config))",
     r"\bask (?:you|first|for|before|whether)\b|(?<!for )\btomorrow\b|\blater\b|\byesterday\b|\blast (?:time|week"
     r"|night|month|year)\b",
@@ -461,6 +479,13 @@ CONDITIONS: Final = _words(
     r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)"
     r"|\bnext (?:week|month|year)\b",
     r"\bin (?:the|my|our|an?) (?:next|later|future|separate|other) (?!steps?\b|calls?\b)\w+\W*$",
+    r"\b(?:tell|ask|give|answer|reply|confirm|approve|say|click|press|type)\b(?! (?:me"
+    r"|us) what).{0,40}\band (?:then )?(?:i|we)\b",
+    r"\b(?:overnight|someday|at (?:noon|midnight)|provided|assuming|manually|by typing|next (?:spring|summer"
+    r"|autumn|winter))\b"
+    r"|\bin (?:an?|two|three|a few|\d+) (?:minutes?|hours?|days?|weeks?|months?|years?)\b(?!['’])"
+    r"|\bthe (?:wrong )?way\b(?! (?:to|in)\b)"
+    r"|^\W*we can(?! now)\b",
     r"\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b|\bhypothetical\w*|\bin theory\b",
 )
 
@@ -538,7 +563,8 @@ _FOREIGN_LINES: Final = (
     r"|claude|qwen"
     r"|llama|assistent|asistente|assistente|ассистент|助手|アシスタント|어시스턴트)[\])*_]{0,3}"
     r"(?: \([^)\n]*\))?\W{0,3}[:：](?!\S*//)",
-    r"role\s*[:=]|[\[(](?:assistant|user|human|ai|bot|system|tool)[\])]|<\|im_start\|>|<\|start_header_id\|>|\[INST\]",
+    r"role\s*[:=]|[\[(](?:assistant|user|human|ai|bot|system|tool)[\])]|<\|im_start\|>|<\|start_header_id\|>"
+    r"|\[INST\]",
     r"#{1,6} *(?:assistant|user|system|instruction|response|input|output)\b",
     # programs, JSON and YAML
     r"(?-i:(?:def|class|fn|func|const|let|var|import|from|public|private|static|function)\s+[\w.*{]+\s*(?:[=({:;<]"

@@ -5,8 +5,9 @@ mention: not the markup around it, not the words before and behind it on its lin
 doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp and
 from recorded answers (November 2026): nothing, or a sentence that says what they do next.
 
-Such a sentence is known by what it consists of, not by what it lacks: the model itself, a verb of work, and things. A
-word that is not known may stand for a text that is shown, so it leaves the frame text. The words of the call are known.
+Such a sentence is known by its kind. Where the model itself works now, with a verb of work, any noun will do that is
+no word for a text (`shown_words`). Where the kind is not that clear, every noun must be known: a word that is not may
+stand for a text that is shown, so it leaves the frame text. The words of the call are known.
 """
 
 from __future__ import annotations
@@ -52,6 +53,21 @@ from toolwire.tool_formats.mention_words import (
     match_work,
 )
 from toolwire.tool_formats.quoted_text import Place
+from toolwire.tool_formats.shown_words import (
+    SHOWN,
+    drop_compounds,
+    find_finite,
+    find_other_shown,
+    find_shown,
+    find_subjects,
+    find_unsure,
+    find_verdict,
+    match_any_work,
+    match_own_work,
+    match_progress,
+    match_subject,
+    match_work_on_it,
+)
 
 MAX_BEHIND: Final = 1000
 """Characters behind a frame that are looked at."""
@@ -123,6 +139,8 @@ def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool
     """Does it say that work is done next? `named`: the words of the call."""
     if len(sentence) > _MAX_SENTENCE:
         return False
+    if _is_clear(sentence):
+        return not CONDITIONS.search(sentence)
     clause = _find_announcement(sentence)
     work = match_work(clause)
     if work:
@@ -135,6 +153,61 @@ def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool
     if clause or sentence.rstrip().endswith(_QUESTION_MARKS):
         return False
     return _is_other_announcement(sentence, named)
+
+
+def _is_clear(sentence: str, has_report: bool = False) -> bool:
+    """Does it say that the model itself works now on something, and nothing of words? Then any noun will do.
+    `has_report`: what was found stands before it, so "it" is enough."""
+    if len(sentence) > _MAX_SENTENCE:
+        return False
+    found = [one.start() for one in find_subjects(sentence) if not match_reported(sentence, 0, one.start())]
+    return any(_is_clear_clause(sentence[at:], has_report=has_report) for at in found[-3:]) or (
+        not found and _is_progress(sentence)
+    )
+
+
+def _is_progress(sentence: str) -> bool:
+    """Does it say what is being done, without who does it: "Checking the port"?"""
+    start = match_progress(sentence)
+    clause = drop_compounds(_find_code.sub(" `file` ", sentence[start.end() :])) if start else ""
+    work = match_work(clause)
+    if work is None or work["action"] is None or UNMEANT.search(clause) or CONDITIONS.search(clause):
+        return False
+    return _is_open_object(clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
+
+
+def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
+    clause = drop_compounds(_find_code.sub(" `file` ", clause))
+    subject = match_subject(clause)
+    if subject is None or any(kind.search(clause) for kind in (UNMEANT, CONDITIONS)):
+        return False
+    clause = clause[subject.end() :]
+    work = match_work(clause)
+    is_action = work is not None and work["action"] is not None
+    if work is not None and (is_action or _match_doing(work["verb"])):
+        rest = clause[work.end() :]
+    elif match_any_work(clause) or (has_report and match_work_on_it(clause)):
+        rest = clause.partition(" ")[2]
+    else:
+        return False
+    return _is_open_object(rest, is_action=work is None or is_action, needs_noun=not has_report)
+
+
+def _cut_asked(rest: str) -> str:
+    """Without the question that the work answers: what is not, or may be, is part of it."""
+    asked = _find_asked(rest)
+    return rest[: asked.start()] if asked else rest
+
+
+def _is_open_object(rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
+    """Can it be what is worked on, now? `rest`: what stands behind the verb."""
+    surely = _cut_asked(rest)
+    if find_shown(rest) or find_unsure(surely) or REFUSALS.search(surely):
+        return False
+    words = [_to_singular(one) for one in _find_words(rest.lower())]
+    if not SHOWN.isdisjoint(words) or (not is_action and any(map(_is_of_call, words))):
+        return False
+    return not needs_noun or any(len(one) > 2 and one not in _EMPTY for one in words)
 
 
 def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:
@@ -202,12 +275,14 @@ def _is_other_announcement(sentence: str, named: frozenset[str]) -> bool:
     is_named = bool(find_other_thing(sentence) or find_other_run(sentence)) or not named.isdisjoint(
         _find_words(sentence.lower())
     )
-    return is_named or not _has_word(drop_other_loose(sentence))
+    return is_named or not find_other_shown(sentence) or not _has_word(drop_other_loose(sentence))
 
 
 _MAX_VALUES: Final = 400
 """Characters of the arguments that are looked at. A long text has all words."""
 _find_keys = re.compile(r"\"\w+\"\s*:")
+_find_asked = re.compile(r"\b(?:why|how|what|which|where|who|whether)\b|^ (?:(?:and|to) see )?(?:if|when)\b").search
+_match_doing = re.compile(r"book|list|extract|reproduc|reduc|increas|hook|wire|us(?:e|ing)\b").match
 _find_code = re.compile(
     r"`[^`]*`|\"[^\"]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+|\b\w*[a-z][A-Z]\w*"
     r"|\B--?\w[\w-]*"
@@ -249,6 +324,7 @@ _LOOSE: Final = frozenset(
     together tomorrow too two under up using way what what's where whether which why with your""".split()
 )
 """Words before the noun that say nothing about it."""
+_EMPTY: Final = _LOOSE | _PRONOUNS | frozenset("actual one ones few two three more thing".split())
 _LINKS: Final = frozenset(
     """about accordingly after again also and are as at because before below by can closely could directly exactly
     first for from has have here i if in instead into is it itself more myself near nearby next now of on or
@@ -335,7 +411,9 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: fro
     if not _is_announcement(_last_sentence(line), named):
         if line.endswith(_QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
-        if not line.endswith(_SENTENCE_ENDS) and not (len(lines) == 1 and match_interjection(f"{line} ")):
+        if not line.endswith(_SENTENCE_ENDS) and not (
+            len(lines) == 1 and match_interjection(f"{line} ") and not find_example_label(line)
+        ):
             return Mention("the line before it is not a sentence")
     elif not (line[-1].isalnum() or line[-1] in _AFTER_ANNOUNCEMENT):
         return Mention("the line before it is not a sentence")
@@ -377,17 +455,27 @@ def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> M
     above = earlier[-1] if earlier else _last_sentence("".join(lines[:1]))
     if any(map(match_invitation, (*earlier, *lines[:5]))):
         return Mention("the lines before it tell of what could be")
-    if above and (find_quoting(above) or not _is_about_work(above)):
+    if above and (find_quoting(above) or not ((_is_clear(sentence) and _is_report(above)) or _is_about_work(above))):
         return Mention("the sentence before it is quoted")
     if above and not earlier and (_strip_decoration(above).endswith(_COLONS) or _is_name(lines[0])):
         return Mention("the sentence before it is of somebody who is named")
-    if _is_announcement(sentence, named):
+    if _is_announcement(sentence, named) or (above and _is_report(above) and _is_clear(sentence, has_report=True)):
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
     if above and not (_says_nothing(above) or _is_announcement(above)):
         return Mention("the text before it may be about it")
     return None
+
+
+def _is_report(sentence: str) -> bool:
+    """Can it be what the model found, before it says what it does about it?"""
+    sentence = sentence[-_MAX_SENTENCE:]
+    if find_other_person(sentence) or find_talk(sentence) or find_pointing(sentence) or find_shown(sentence):
+        return False
+    words = [_to_singular(one) for one in _find_words(drop_compounds(_find_code.sub(" file ", sentence)).lower())]
+    is_own = "i" not in words or find_own_words(sentence) is not None or match_own_work(sentence) is not None
+    return is_own and len(words) > 3 and find_verdict(sentence) is not None and (SHOWN - {"user"}).isdisjoint(words)
 
 
 def _is_about_work(sentence: str) -> bool:
