@@ -287,6 +287,17 @@ export interface RateLimit {
   resets_at: number | null;
 }
 
+/** An exchange with all words of a search. */
+export interface SearchHit {
+  id: string;
+  excerpt: string;
+}
+
+export interface SearchResult {
+  hits: readonly SearchHit[];
+  is_complete: boolean;
+}
+
 export interface SessionDetail {
   session: SessionRow;
   turns: readonly SessionTurn[];

@@ -43,12 +43,31 @@ test("a value that is toggled twice is gone", () => {
 test("counts of a facet are of the rows that match the other facets", () => {
   const counts = countFacets(rows, readFilter(new URLSearchParams("client=anthropic&model=absent")));
   const values = (name: string) => counts.find((facet) => facet.name === name)!.values;
-  // No row has the model, so only the model's own counts are not zero.
-  expect(values("client")).toEqual([{ value: "anthropic", count: 0, isChosen: true }]);
+  // No row has the model, so only the model's own counts are not zero; all values stay.
+  expect(values("client")).toEqual([
+    { value: "anthropic", count: 0, isChosen: true },
+    { value: "chat", count: 0, isChosen: false },
+    { value: "gemini", count: 0, isChosen: false },
+  ]);
   expect(values("model")).toEqual([
     { value: "gpt-5.1", count: 1, isChosen: false },
     { value: "qwen", count: 1, isChosen: false },
     { value: "absent", count: 0, isChosen: true },
   ]);
-  expect(values("provider")).toEqual([]);
+  expect(values("provider").map(({ value, count }) => [value, count])).toEqual([["openai", 0], ["vllm", 0]]);
+});
+
+test("what the gateway found for the text matches, too, if the rest does", () => {
+  const found = new Map([["0-1", "around"], ["0-3", "around"]]);
+  const query = (text: string) => readFilter(new URLSearchParams(text));
+  expect(filterRows(rows, query("q=absent"), found).map((row) => row.id)).toEqual(["0-1", "0-3"]);
+  expect(filterRows(rows, query("q=absent&client=chat"), found).map((row) => row.id)).toEqual(["0-1"]);
+  expect(countFacets(rows, query("q=absent"), found).find((facet) => facet.name === "client")!.values[0]).toEqual({ value: "anthropic", count: 1, isChosen: false });
+});
+
+test("a time hides what is older", () => {
+  const now = Date.UTC(2026, 0, 1);
+  const old = [makeRow({ id: "0-1", started_at: now / 1000 - 3600 }), makeRow({ id: "0-2", started_at: now / 1000 - 60 })];
+  const since = (minutes: string) => filterRows(old, readFilter(new URLSearchParams(`since=${minutes}`)), new Map(), now).map((row) => row.id);
+  expect([since("15"), since("120"), since("0"), since("x")]).toEqual([["0-2"], ["0-1", "0-2"], ["0-1", "0-2"], ["0-1", "0-2"]]);
 });

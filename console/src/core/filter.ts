@@ -38,11 +38,13 @@ export interface Filter {
   text: string;
   /** Are the quiet ones shown, too? */
   showsQuiet: boolean;
+  /** Minutes; 0 for any time. */
+  since: number;
   /** Chosen values by facet. Values of one facet are alternatives; facets must all match. */
   chosen: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-export const NO_FILTER: Filter = { text: "", showsQuiet: false, chosen: new Map() };
+export const NO_FILTER: Filter = { text: "", showsQuiet: false, since: 0, chosen: new Map() };
 
 export function readFilter(query: URLSearchParams): Filter {
   const chosen = new Map<string, Set<string>>();
@@ -50,19 +52,20 @@ export function readFilter(query: URLSearchParams): Filter {
     const values = query.getAll(name);
     if (values.length) chosen.set(name, new Set(values));
   }
-  return { text: query.get("q") ?? "", showsQuiet: query.has("all"), chosen };
+  return { text: query.get("q") ?? "", showsQuiet: query.has("all"), since: Math.max(0, Number(query.get("since")) || 0), chosen };
 }
 
 export function writeFilter(filter: Filter): URLSearchParams {
   const query = new URLSearchParams();
   for (const { name } of FACETS) for (const value of filter.chosen.get(name) ?? []) query.append(name, value);
   if (filter.text) query.set("q", filter.text);
+  if (filter.since) query.set("since", String(filter.since));
   if (filter.showsQuiet) query.set("all", "");
   return query;
 }
 
 export function isEmptyFilter(filter: Filter): boolean {
-  return !filter.text.trim() && filter.chosen.size === 0;
+  return !filter.text.trim() && !filter.since && filter.chosen.size === 0;
 }
 
 export function toggleValue(filter: Filter, facet: string, value: string): Filter {
@@ -74,10 +77,18 @@ export function toggleValue(filter: Filter, facet: string, value: string): Filte
   return { ...filter, chosen };
 }
 
-export function filterRows(rows: readonly ExchangeRow[], filter: Filter): readonly ExchangeRow[] {
+/** What the gateway has found for the text, by the ids of exchanges: what is around the first word. */
+export type Found = ReadonlyMap<string, string>;
+const NOTHING: Found = new Map();
+
+export function filterRows(rows: readonly ExchangeRow[], filter: Filter, found = NOTHING, now = Date.now()): readonly ExchangeRow[] {
   const words = textWords(filter.text);
   const showsQuiet = filter.showsQuiet || !isEmptyFilter(filter);
-  return rows.filter((row) => (showsQuiet || !isQuiet(row)) && matchesWords(row, words) && FACETS.every((facet) => matchesFacet(row, facet, filter)));
+  return rows.filter((row) => (showsQuiet || !isQuiet(row)) && (matchesWords(row, words) || found.has(row.id)) && matchesTime(row, filter, now) && FACETS.every((facet) => matchesFacet(row, facet, filter)));
+}
+
+function matchesTime(row: ExchangeRow, filter: Filter, now: number): boolean {
+  return !filter.since || row.started_at * 1000 >= now - filter.since * 60_000;
 }
 
 function matchesFacet(row: ExchangeRow, facet: Facet, filter: Filter): boolean {
@@ -115,11 +126,15 @@ export interface FacetCounts {
 }
 
 /** For each facet, how many rows each value would show: rows that match everything else. */
-export function countFacets(rows: readonly ExchangeRow[], filter: Filter): FacetCounts[] {
+export function countFacets(rows: readonly ExchangeRow[], filter: Filter, found = NOTHING, now = Date.now()): FacetCounts[] {
   const words = textWords(filter.text);
   const counts = FACETS.map((facet) => new Map([...(filter.chosen.get(facet.name) ?? [])].map((value) => [value, 0])));
   for (const row of rows) {
-    if (!matchesWords(row, words)) continue;
+    // Every value stays in its place: a list of filters that comes and goes moves what is under the pointer.
+    FACETS.forEach((facet, index) => {
+      for (const value of facet.values(row)) if (!counts[index]!.has(value)) counts[index]!.set(value, 0);
+    });
+    if ((!matchesWords(row, words) && !found.has(row.id)) || !matchesTime(row, filter, now)) continue;
     const misses = FACETS.filter((facet) => !matchesFacet(row, facet, filter));
     if (misses.length > 1) continue;
     FACETS.forEach((facet, index) => {

@@ -5,6 +5,7 @@ import { KEY_HEADER, KEY_VARIABLE } from "../core/code";
 import { countFacets, filterRows, isEmptyFilter, isQuiet, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
 import { formatBytes, formatCost, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens, showInvisible, UNKNOWN } from "../core/format";
 import { moveIndex } from "../core/row_window";
+import { found, searchNote, searchNow, searchText } from "../found";
 import { connection, gateway, isPaused, outputs, pauseList, removedCount, rows, waitingCount } from "../gateway";
 import { Arrow, durationText, ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
 import { useKeys } from "../parts/keys";
@@ -22,8 +23,11 @@ const filter = signal<Filter>(NO_FILTER);
 effect(() => {
   if (route.value.view === "live") filter.value = readFilter(route.value.query);
 });
+effect(() => {
+  searchText.value = filter.value.text;
+});
 /** The rows of the list as it is filtered; the exchange view goes through the same. */
-export const filteredRows = computed(() => filterRows(rows.value, filter.value));
+export const filteredRows = computed(() => filterRows(rows.value, filter.value, found.value));
 
 /** The address of the list with the filters that it had. */
 export function liveHash(): string {
@@ -91,13 +95,21 @@ export function Live(_: ViewProps) {
           <input
             ref={field}
             type="search"
-            aria-label="Filter by text"
-            placeholder="Filter by model, tool, id …"
+            aria-label="Search"
+            placeholder="Words in prompts and answers, model, tool, id …"
             value={filter.value.text}
+            onKeyDown={(event) => event.key === "Enter" && (event.preventDefault(), event.stopPropagation(), searchNow())}
             onInput={(event) => setFilter({ ...filter.value, text: event.currentTarget.value })}
           />
           <kbd aria-hidden="true">/</kbd>
         </search>
+        <select aria-label="Time" class="time-choice" value={String(filter.value.since)} onChange={(event) => setFilter({ ...filter.value, since: Number(event.currentTarget.value) })}>
+          {TIMES.map(([minutes, title]) => (
+            <option key={minutes} value={String(minutes)}>
+              {title}
+            </option>
+          ))}
+        </select>
         {!isWide && (
           <button type="button" class="button" aria-expanded={areFiltersOpen} onClick={() => setFiltersOpen(!areFiltersOpen)}>
             Filters{chosenCount > 0 && ` (${chosenCount})`}
@@ -118,6 +130,11 @@ export function Live(_: ViewProps) {
           {shown.length === all.length ? formatCountOf(all.length, "exchange") : `${formatCount(shown.length)} of ${formatCount(all.length)}`}
           {removedCount.value > 0 && all.length > 0 && <span class="older">, {formatCount(removedCount.value)} older ones are gone</span>}
         </span>
+        {searchNote.value && (
+          <span class="muted search-note" role="status">
+            {searchNote.value}
+          </span>
+        )}
         {gateway.value?.has_replicas && (
           <span class="muted replica-note" title="Gateways that share a store show each what went through themselves. Usage has the figures of all.">
             of this gateway only
@@ -129,7 +146,7 @@ export function Live(_: ViewProps) {
         {all.length === 0 ? (
           <FirstSteps />
         ) : shown.length === 0 ? (
-          <EmptyState title="No exchange matches">
+          <EmptyState title={searchNote.value === "searching…" ? "Searching what was said…" : "No exchange matches"}>
             <button type="button" class="button" onClick={() => setFilter({ ...NO_FILTER, showsQuiet: true })}>
               Remove all filters
             </button>
@@ -155,6 +172,13 @@ export function Live(_: ViewProps) {
     </div>
   );
 }
+
+const TIMES: readonly [number, string][] = [
+  [0, "Any time"],
+  [5, "Last 5 minutes"],
+  [60, "Last hour"],
+  [24 * 60, "Last day"],
+];
 
 function ListHead() {
   return (
@@ -266,6 +290,14 @@ function RowOutput({ row }: { row: ExchangeRow }) {
       </>
     );
   }
+  const excerpt = found.value.get(row.id);
+  if (excerpt) {
+    return (
+      <span class="asked excerpt-found" title={excerpt}>
+        <Marked text={showInvisible(excerpt)} word={filter.value.text.trim().split(/\s+/)[0] ?? ""} />
+      </span>
+    );
+  }
   return (
     <>
       {row.asked && (
@@ -292,7 +324,24 @@ function RowOutput({ row }: { row: ExchangeRow }) {
   );
 }
 
-const facetCounts = computed(() => countFacets(rows.value, filter.value));
+/** The excerpt, with the word that was searched for marked. */
+function Marked({ text, word }: { text: string; word: string }) {
+  const at = text.toLowerCase().indexOf(word.toLowerCase(), Math.max(0, text.length / 2 - 100));
+  const start = at < 0 || !word ? -1 : at;
+  if (start < 0) return <>{text}</>;
+  return (
+    <>
+      {text.slice(Math.max(0, start - EXCERPT_BEFORE), start)}
+      <mark>{text.slice(start, start + word.length)}</mark>
+      {text.slice(start + word.length)}
+    </>
+  );
+}
+
+/** Characters before the word: the row is narrow, and the word must be in it. */
+const EXCERPT_BEFORE = 24;
+
+const facetCounts = computed(() => countFacets(rows.value, filter.value, found.value));
 
 function Facets() {
   return (

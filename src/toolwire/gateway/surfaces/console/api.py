@@ -555,8 +555,23 @@ class ModelList(Struct, frozen=True, kw_only=True):
     problems: Sequence[str]
 
 
+class SearchHit(Struct, frozen=True):
+    """An exchange with all words of a search."""
+
+    id: str
+    excerpt: str
+    """What is around the first word, without credentials."""
+
+
+class SearchResult(Struct, frozen=True, kw_only=True):
+    hits: Sequence[SearchHit]
+    """Of each worker, the newest first."""
+    is_complete: bool
+    """Was everything searched? Otherwise only the newest exchanges were."""
+
+
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Conversation, BodyPage, Hello,
+    ApiError, Login, ConsoleState, ExchangeList, SearchResult, ExchangeDetail, Conversation, BodyPage, Hello,
     ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow,
     ModelList,
 )  # fmt: skip

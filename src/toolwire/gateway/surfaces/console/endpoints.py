@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -21,7 +22,7 @@ from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
 from toolwire.gateway.models.listing import ModelLists
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.surfaces.console import api, detail, live, providers, sessions, translate
+from toolwire.gateway.surfaces.console import api, detail, live, providers, search, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.case_file import write_case
 from toolwire.gateway.surfaces.console.conversation import describe_conversation, read_words
@@ -82,6 +83,7 @@ class Console:
         """Of finished exchanges, by number: reading a body takes a while."""
         self._last_body: tuple[tuple[int, str, int], str] = NO_BODY
         """The exchange, the place and the size of the body whose page was asked for last, and its cleaned text."""
+        self._searcher = search.Searcher(self.clean_text_of)
         self._details: dict[int, bytes] = {}
         """Of finished exchanges that were looked at last."""
         self._runtime: Runtime | None = None
@@ -275,6 +277,17 @@ class Console:
             return Reply(200, {**JSON_HEADERS, "content-disposition": name}, data)
         return Reply(200, JSON_HEADERS, data)
 
+    async def search_exchanges(self, request: ClientRequest, argument: str) -> Reply:
+        """`search?q=`: exchanges with all of these words in what was sent and got."""
+        query = dict(parse_qsl(request.query)).get("q", "")
+        if not search.read_words(query) or argument:
+            return error_reply(Failure("invalid", "what to search for is missing: `search?q=words`", 400))
+        question = Question("search", query)
+        own, others = await asyncio.gather(self._answer_once(question), self._peers.ask_all(question))
+        found = [msgspec.json.decode(data, type=api.SearchResult) for data in (own, *others)]
+        is_complete = all(one.is_complete for one in found) and len(others) == len(self._peers.others())
+        return json_reply(api.SearchResult(hits=[hit for one in found for hit in one.hits], is_complete=is_complete))
+
     async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
         answers = await self._peers.ask_all(Question("facts"))
         groups = await run_aside(lambda: sessions.group_sessions(self._load_facts(answers)))
@@ -384,6 +397,9 @@ class Console:
         self._facts = kept
         return facts
 
+    def _search(self, query: str) -> api.SearchResult:
+        return self._searcher.search(self._recent.newest_first(), self._worker, query)
+
     async def _answer_question(self, question: Question) -> AsyncIterator[bytes]:
         """What this worker answers another one, or itself; nothing if it does not have it."""
         if question.name == "events":
@@ -393,6 +409,8 @@ class Console:
     async def _answer_once(self, question: Question) -> bytes:
         if question.name == "list":
             return await run_aside(lambda: api.encode_message(self._own_list()))
+        if question.name == "search":
+            return await run_aside(lambda: api.encode_message(self._search(question.argument)))
         if question.name == "providers":
             return api.encode_message(self._own_providers())
         if question.name == "facts":
@@ -449,6 +467,7 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "login"): Console.log_in,
     ("POST", "logout"): Console.log_out,
     ("GET", "exchanges"): Console.list_exchanges,
+    ("GET", "search"): Console.search_exchanges,
     ("GET", "sessions"): Console.list_sessions,
     ("POST", "translate"): Console.translate_text,
     ("GET", "providers"): Console.list_providers,
