@@ -123,6 +123,8 @@ def test_the_keyboard_is_enough(gallery: Gallery, open_page: Open) -> None:
     page.wait_until(f"location.hash === '#/exchange/{second['id']}'")
     page.find("#tab-overview").focus()
     page.press("ArrowRight")
+    page.find("#tab-conversation:focus[aria-selected=true]").wait()
+    page.press("ArrowRight")
     page.find("#tab-request:focus[aria-selected=true]").wait()
     page.find("[role=tree] >> nth=0").focus()
     page.press("Home", "ArrowLeft")
