@@ -492,7 +492,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
     """All endpoints that are forwarded. No other path of a provider can be reached."""
     output_limit_keys: tuple[str, ...] = ("max_output_tokens",)
-    """Keys that limit the output tokens of an answer, in all spellings that servers of this protocol take."""
+    """Keys that limit the output tokens of an answer."""
+    lenient_output_limit_keys: tuple[str, ...] = ()
+    """More of them that only some servers take."""
     answer_count_keys: tuple[str, ...] = ()
     """Keys that ask for several answers: by their number, or by a list of prompts."""
     settings_keys: tuple[str, ...] = ()

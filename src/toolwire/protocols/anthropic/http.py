@@ -217,7 +217,8 @@ HTTP = Http(
     path_aliases={"/anthropic/v1/{rest}": "/v1/{rest}", "/anthropic/api/hello": "/api/hello"},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    output_limit_keys=("max_tokens", "max_tokens_to_sample"),
+    output_limit_keys=("max_tokens",),
+    lenient_output_limit_keys=("max_tokens_to_sample",),
     media_markers=(b'"image"', b'"document"'),
     object_markers=(b"file_id", b"container", b'"previous_message_id"'),
     # Searches of this version run code to filter what they find.

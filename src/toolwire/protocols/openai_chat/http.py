@@ -148,7 +148,8 @@ HTTP = Http(
     credential_headers=("authorization", "api-key"),
     path_prefixes=_PATH_PREFIXES,
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    output_limit_keys=(*MAX_TOKENS_KEYS, "max_output_tokens", "max_new_tokens", "n_predict"),  # vLLM, TGI, llama.cpp
+    output_limit_keys=MAX_TOKENS_KEYS,
+    lenient_output_limit_keys=("max_output_tokens", "max_new_tokens", "n_predict"),  # vLLM, TGI, llama.cpp
     answer_count_keys=("n", "best_of", "prompt"),  # the last two in /v1/completions
     media_markers=(b'"image_url"', b'"video_url"', b'"input_audio"', b'"file"'),
     # Google's Chat endpoint takes `cached_content`, LiteLLM `vector_store_ids`.

@@ -525,6 +525,8 @@ def _estimate_tokens(body: ClientBody, max_output: int | None) -> tuple[int, int
 class _OutputKeys(Struct, frozen=True):
     """Keys of a protocol, by their letters: some servers take them in any case."""
 
+    exact_limits: frozenset[str]
+    """As every server takes them. Others may be ignored: they make a reservation larger, and never smaller."""
     limits: frozenset[str]
     counts: frozenset[str]
     settings: frozenset[str]
@@ -535,11 +537,12 @@ class _OutputKeys(Struct, frozen=True):
 @lru_cache(_MAX_CACHED)
 def _find_output_keys(codec: Codec) -> _OutputKeys:
     http = codec.http
-    names = (http.output_limit_keys, http.answer_count_keys, http.settings_keys)
+    exact = frozenset(http.output_limit_keys)
+    names = (exact | frozenset(http.lenient_output_limit_keys), http.answer_count_keys, http.settings_keys)
     limits, counts, settings = (frozenset(map(letters_of, row)) for row in names)
     known = codec.request_members.outermost | codec.request_members.forwarded
     others = frozenset(name for name in known if letters_of(name) not in limits | counts | settings)
-    return _OutputKeys(limits, counts, settings, others)
+    return _OutputKeys(exact, limits, counts, settings, others)
 
 
 def estimate_output(body: ClientBody, max_output: int | None = None) -> int:
@@ -547,14 +550,16 @@ def estimate_output(body: ClientBody, max_output: int | None = None) -> int:
     operator allows it. Where it says that in two ways the higher one counts, because servers differ in which they
     take."""
     keys = _find_output_keys(body.codec)
-    limit, answers = 0.0, 1
+    limit, lenient_limit, answers = 0.0, 0.0, 1
     for name, value in _list_settings(body, keys):
         letters = letters_of(name)
-        if letters in keys.limits:
+        if name not in keys.exact_limits and letters in keys.limits:
+            lenient_limit = max(lenient_limit, _read_limit(value))
+        elif letters in keys.limits:
             limit = max(limit, _read_limit(value))
         elif letters in keys.counts:
             answers *= _count_answers(value)
-    limit = limit or (DEFAULT_RESERVED_OUTPUT if max_output is None else max_output)
+    limit = max(limit or (DEFAULT_RESERVED_OUTPUT if max_output is None else max_output), lenient_limit)
     each = math.ceil(min(limit, MAX_RESERVED_OUTPUT, math.inf if max_output is None else max_output))
     return int(min(each * answers, MAX_SETTLED))
 
