@@ -601,12 +601,16 @@ _NO_ITEMS = msgspec.Raw(b"[]")
 
 
 def peek_members(members: Members) -> RequestPeek | None:
-    """The model and whether a stream is asked for; None if one of them is of another type."""
+    """The model and whether a stream is asked for; None if one of them is of another type. Null is as if nothing was
+    there."""
     try:
         model = _decode_text(members["model"]) if "model" in members else ""
         stream = _decode_flag(members["stream"]) if "stream" in members else None
     except (msgspec.DecodeError, UnicodeError):
-        return None
+        if bytes(members.get("model", b"")) != b"null":
+            return None
+        # LangChain's AzureChatOpenAI 1.7.3 writes that: the path names the deployment
+        return peek_members({name: value for name, value in members.items() if name != "model"})
     return RequestPeek(model, stream)
 
 
