@@ -195,7 +195,9 @@ def estimate(protocol: str, *parts: Part) -> int:
 @pytest.mark.parametrize("protocol", CODECS)
 def test_an_image_in_a_body_counts_as_one_and_letters_as_letters(protocol: str) -> None:
     assert 1_600 <= estimate(protocol, Media("image", "image/png", PNG)) < 1_800
-    assert 1_600 <= estimate(protocol, Media("image", "image/png", url="https://a/b.png")) < 1_800
+    linked = Media("image", "image/png", url="https://a/b.png")
+    if b"https://a/b.png" in body_with(protocol, linked):  # Converse has no pictures elsewhere but in S3
+        assert 1_600 <= estimate(protocol, linked) < 1_800
     letters = "A" * len(PNG)
     for part in (Text(letters), Text(PNG), Media("image", "image/png", letters), Text(f"data:image/png;base64,{PNG}")):
         assert len(letters) / 4 < estimate(protocol, part) < len(letters)
@@ -280,5 +282,5 @@ def test_many_beginnings_of_usage_are_not_read_one_by_one() -> None:
 
 def test_changes_of_many_tools_are_found_at_once() -> None:
     before, after = ([f"{word}{number}" for number in range(60_000)] for word in ("old", "new"))
-    shapes = [PromptShape(tuple(names), "", "messages", 1) for names in (before, after)]
+    shapes = [PromptShape(tuple(names), "/tools", "", "messages", 1) for names in (before, after)]
     assert "added new0, new1, new2 and removed old0" in guess_cause(*shapes, 0, "")[1]

@@ -113,6 +113,8 @@ def test_a_broken_prefix_has_its_place_and_cause(protocol: str, change: str) -> 
     key = CODECS[protocol].constraints.instructions_key
     assert report.cause == (cause or ("instructions" if key else "history"))
     assert reason in report.reason
+    if place.startswith("/tools") and CODECS[protocol].constraints.tools_key != "tools":
+        place = f"/{CODECS[protocol].constraints.tools_key}{place}"
     assert report.place.startswith(place or f"/{key or 'messages/0'}")
     assert len(report.excerpt) <= cache_watch.EXCERPT
     if change == "a time":

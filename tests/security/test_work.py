@@ -402,7 +402,7 @@ def test_debug_lines_are_few_and_short() -> None:
 
 def exchange_of(request: dict[str, Any], sent: dict[str, Any], losses: int = 0) -> ExchangeRecord:
     body, upstream = json.dumps(request).encode(), json.dumps(sent).encode()
-    call = UpstreamCapture("openai-chat", "p", "http://p", "/v1/chat/completions", upstream, 0.0, {}, status=200)
+    call = UpstreamCapture("openai-chat", "p", None, "/v1/chat/completions", upstream, 0.0, {}, status=200)
     ledger = Ledger("openai-chat", "openai-chat")
     for number in range(losses):
         ledger.note("tool-dropped", ((None, "tools"), number), f"the rule drops `t{number}`")

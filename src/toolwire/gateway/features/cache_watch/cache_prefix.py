@@ -4,7 +4,7 @@ that differs from the prompt before; and the likely cause. A difference ends wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import eq
 from typing import Literal, TypeAlias
@@ -30,6 +30,8 @@ class PromptShape(Struct, frozen=True, gc=False):
     """What the pieces of a prompt are: tools, then instructions, then turns."""
 
     tool_names: tuple[str, ...]
+    tools_place: str
+    """Where they are in the body, as a JSON Pointer."""
     instructions_key: str
     """"" if there are none, or if they are turns."""
     turns_key: str
@@ -43,7 +45,7 @@ class PromptShape(Struct, frozen=True, gc=False):
     def place(self, number: int) -> str:
         """Where a piece is in the body, as a JSON Pointer."""
         if number < len(self.tool_names):
-            return f"/tools/{number}"
+            return f"{self.tools_place}/{number}"
         turn = number - self.first_turn
         return f"/{self.turns_key}/{turn}" if turn >= 0 else f"/{self.instructions_key}"
 
@@ -65,10 +67,12 @@ def split_prompt(body: bytes, protocol: str) -> Prompt | None:
         fields = _decode_fields(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    tools, turns = (_list_items(fields.get(key)) for key in ("tools", codec.constraints.turns_key))
+    tools, tools_place = _find_tools(fields, codec.constraints.tools_key)
+    turns = _list_items(fields.get(codec.constraints.turns_key))
     instructions = fields.get(codec.constraints.instructions_key)
     shape = PromptShape(
         tool_names=tuple(map(find_tool_name, tools)),
+        tools_place=tools_place,
         instructions_key=codec.constraints.instructions_key if instructions is not None else "",
         turns_key=codec.constraints.turns_key,
         turns=len(turns),
@@ -87,6 +91,17 @@ def _breakpoint_pattern(name: str) -> tuple[bytes, Callable[[bytes, bytes], byte
     marker = b'"%b"' % name.encode()
     member = marker + rb"\s*:\s*(?:\{[^{}]*\}|null)"
     return marker, re.compile(rb",\s*%b|%b\s*,?" % (member, member)).sub
+
+
+def _find_tools(fields: Mapping[str, Raw], key: str) -> tuple[list[bytes], str]:
+    """The declared tools, and where they are: some protocols have them in an object with their settings (Converse)."""
+    value, place = fields.get(key), f"/{key}"
+    if value is not None and bytes(value).lstrip().startswith(b"{"):
+        try:
+            value, place = _decode_fields(value).get("tools"), f"{place}/tools"
+        except msgspec.DecodeError:
+            value = None
+    return _list_items(value), place
 
 
 def _list_items(value: Raw | None) -> list[bytes]:
