@@ -396,7 +396,8 @@ find_other_person = re.compile(
     re.IGNORECASE,
 ).search
 find_talk = re.compile(
-    r"\b(?:turns?|prompts?|says?|said|wrote|writes?|demo|session|quot\w+|agent|assistant|would|few-shot|below|above"
+    r"\b(?:turns?|prompts?|says?|said|wrote|writes?|demo|session|quot\w+|agent|assistant|would|few-shot|below"
+    r"|above|story|tale|next input"
     r"|fake|bots?|once|imagine)\b"
     r"|\bi['’]d\b(?! (?:be|love|like|need))|\b(?:lines|examples?|samples?|quotes?|quotations?|snippets?|syntax)\W*$"
     r"|\w answer\W*$|(?<!about )\b(?:this|these|so|an? call)\W*$",
@@ -429,6 +430,8 @@ UNMEANT: Final = _words(
     r"|night|month|year)\b",
     r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) )|out|down|up"
     r"|the (?:frame|call|tag))\b",
+    r"\breturn the following\b|\byour (?:request|prompt|wording|patience)\b|\bapply for\b|\banatomy of\b"
+    r"|\bminutes of\b|\bof your\b",
     r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of|was|is) this\W*$|\bit together\b|\bcall (?:it"
     r"|this) (?:an?|the)\b",
     r"\b(?:subject|right words|between the lines|my memory|angle)\W*$|\bi can (?:only |already |also )?(?:see"

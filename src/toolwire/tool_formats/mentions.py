@@ -5,9 +5,10 @@ mention: not the markup around it, not the words before and behind it on its lin
 doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp and
 from recorded answers (November 2026): nothing, or a sentence that says what they do next.
 
-Such a sentence is known by its kind. Where the model itself works now, with a verb of work, any noun will do that is
-no word for a text (`shown_words`). Where the kind is not that clear, every noun must be known: a word that is not may
-stand for a text that is shown, so it leaves the frame text. The words of the call are known.
+Such a sentence is known by its kind. Where the model itself works now, with a verb that is used of work only, any noun
+will do that is no word for a text (`shown_words`). Where the kind is not that clear ("open the debate"), every noun must
+be known: a word that is not may stand for a text that is shown, so it leaves the frame text. The words of the call are
+known.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from toolwire.tool_formats.mention_words import (
 from toolwire.tool_formats.quoted_text import Place
 from toolwire.tool_formats.shown_words import (
     SHOWN,
+    TECHNICAL,
     drop_compounds,
     find_finite,
     find_other_shown,
@@ -64,6 +66,7 @@ from toolwire.tool_formats.shown_words import (
     find_verdict,
     match_any_work,
     match_own_work,
+    match_plain_work,
     match_progress,
     match_subject,
     match_work_on_it,
@@ -156,7 +159,7 @@ def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool
 
 
 def _is_clear(sentence: str, has_report: bool = False) -> bool:
-    """Does it say that the model itself works now on something, and nothing of words? Then any noun will do.
+    """Does it say that the model itself works now on something, and nothing of words? Then not every noun must be known.
     `has_report`: what was found stands before it, so "it" is enough."""
     if len(sentence) > _MAX_SENTENCE:
         return False
@@ -173,7 +176,7 @@ def _is_progress(sentence: str) -> bool:
     work = match_work(clause)
     if work is None or work["action"] is None or UNMEANT.search(clause) or CONDITIONS.search(clause):
         return False
-    return _is_open_object(clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
+    return _is_object(clause, clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
 
 
 def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
@@ -190,7 +193,8 @@ def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
         rest = clause.partition(" ")[2]
     else:
         return False
-    return _is_open_object(rest, is_action=work is None or is_action, needs_noun=not has_report)
+    verb = clause[work.start("verb") :] if work is not None else clause
+    return _is_object(verb, rest, is_action=work is None or is_action, needs_noun=not has_report)
 
 
 def _cut_asked(rest: str) -> str:
@@ -199,15 +203,19 @@ def _cut_asked(rest: str) -> str:
     return rest[: asked.start()] if asked else rest
 
 
-def _is_open_object(rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
-    """Can it be what is worked on, now? `rest`: what stands behind the verb."""
+def _is_object(verb: str, rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
+    """Can it be what is worked on, now? `verb`: the clause from the verb on, `rest`: what stands behind it."""
     surely = _cut_asked(rest)
     if find_shown(rest) or find_unsure(surely) or REFUSALS.search(surely):
         return False
     words = [_to_singular(one) for one in _find_words(rest.lower())]
     if not SHOWN.isdisjoint(words) or (not is_action and any(map(_is_of_call, words))):
         return False
-    return not needs_noun or any(len(one) > 2 and one not in _EMPTY for one in words)
+    if not needs_noun and all(one in _EMPTY for one in words):
+        return True
+    if not match_plain_work(verb):
+        return _names_things(rest, TECHNICAL, is_action=is_action)
+    return any(len(one) > 2 and one not in _EMPTY for one in words)
 
 
 def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:

@@ -1,7 +1,8 @@
 """What an announcement of work consists of besides its noun, and the words that say that it is about words.
 
 A model may work on anything, so what it works on is no closed list. What can be shown is nearly one: texts, parts of
-texts, forms of calls, and those who speak. The verbs stay a list: an unknown verb may announce anything.
+texts, forms of calls, and those who speak. The verbs stay lists: an unknown verb may announce anything, and most known
+ones are used in figures of speech ("connect the dots"), so they need a thing that is known.
 """
 
 from __future__ import annotations
@@ -11,25 +12,28 @@ from functools import partial
 from typing import Final
 
 SHOWN: Final = frozenset(
-    """actor actual advice advocate afterwards ambiguity analogy anecdote answer anything appendix argument
-    assistant attack attacker attention best bit boss bot brace bracket call care character chatbot chatml
-    chinese chorus citation claim clause clear command comment completion concept concern conclusion concrete
-    confusion consequence convention conversation counterexample culprit curse danger definition demo
-    demonstration detail dialog dialogue dice dinner disaster discussion doubt drama dream echo emitted english
-    essay eventually evil example excerpt exchange exercise explanation exploit expression fiction figure film
-    footnote form format formula frame french friday game german grammar guess haiku harm herme hermes hero hint
-    holiday honest idea illustration injection input instance instruction invocation itself japanese joke json
-    jsonl knowledge language latex latin letter line lingo literal llama llm lunch lyric magic malware markdown
-    markup mean meaning meant message metaphor mind mistake mistral model monday myself name narrator notation
-    note novel objection opinion option order outline output paragraph paraphrase parenthese parenthesi
-    parenthesis parody part passage payload permission phrase piece play poem poetry point poison post prank
-    prompt proof proposal prose protocol proverb question quotation quote quoted qwen reader recap record remark
-    rendering reply report representation response riddle risk ritual role room row rule sample saturday saying
-    scenario scene self sens sent sentence sequence shape shell short side sketch snippet someday somethin
-    something sometime sonnet soon spanish speech spell spelling statement story straight string style summary
-    sunday supervisor supper syntax tag tale talk team template term text theory thing thought thursday tip
-    token transcript transcription translation trick trouble tuesday tutorial understanding user utterance
-    variant verse warning water wednesday weekend wire word wording wrote xml yaml yourself""".split()
+    """actor actual advice advocate afterwards agent ambiguity analogy anatomy anecdote answer anything appendix
+    argument assistant attack attacker attention best bias bit boss bot brace bracket call care caveat character
+    chatbot chatml chinese chorus citation claim clause clear command comment completion concept concern
+    conclusion concrete confusion cons consequence context convention conversation counterexample courtesy
+    culprit curse danger definition demo demonstration detail dialog dialogue dice dinner disaster disclaimer
+    discussion doubt drama dream echo emitted english essay ethic eventually evil example excerpt exchange
+    exercise explanation exploit expression fallacy fiction figure film footnote form format formatting formula
+    fortune frame french friday game german grammar guess haiku happiness harm herme hermes hero hint holiday
+    honest hope idea illusion illustration injection input instance instruction invocation itself japanese job
+    joke json jsonl knowledge language latex latin lawyer leg letter line lingo literal llama llm luck lunch
+    lyric magic malware markdown markup mean meaning meant message metaphor mind mistake mistral
+    misunderstanding model monday motive movie myself name narrator news notation note novel objection opinion
+    option order outline output paragraph paraphrase parenthese parenthesi parenthesis parody part passage
+    patience payload permission phrase piece play poem poetry point poison possibility post prank prompt proof
+    proposal pros prose protocol proverb question quotation quote quoted qwen reader recap record remark
+    rendering reply report representation response riddle risk ritual role room row rule rumor rumour sample
+    saturday saying scenario scene self sens sent sentence sequence shape shell short side sketch snippet
+    someday somethin something sometime sonnet soon spanish speech spell spelling statement story straight
+    string style summary sunday supervisor supper suspense syntax tag tale talk team template temptation tension
+    term text theory thing thought threat thursday tip token tone transcript transcription translation trick
+    trouble trust truth tuesday tutorial understanding user utterance variant verse warning water wednesday
+    weekend wire word wording wrote xml yaml yourself""".split()
 )
 """Nouns, and what is as good as one. An announcement with one of them stays a mention, unless its nouns are known."""
 find_shown = re.compile(
@@ -88,18 +92,18 @@ _ANY_WORK: Final = (
     r"|bump|bundle|cap|chmod|clamp|compress|containerize|crawl|curl|decompress|decouple|decrypt|dedent|dedupe"
     r"|deduplicate"
     r"|deserialize|detach|dockerize|downgrade|drain|dump|encrypt|evict|expand|export|filter|flatten|flush|format|grep"
-    r"|guard|hash|hit|hoist|indent|index|ingest|inject|inline|instantiate|instrument|invalidate|isolate|kick off"
+    r"|guard|hash|hoist|indent|index|ingest|inject|inline|instantiate|instrument|invalidate|isolate|kick off"
     r"|launch"
-    r"|link|lock|map|memoize|migrate|minify|mock|modulari[sz]e|mutate|nest|normali[sz]e|nudge|optimi[sz]e|order"
+    r"|lock|map|memoize|migrate|minify|mock|modulari[sz]e|mutate|nest|normali[sz]e|nudge|optimi[sz]e|order"
     r"|pack|paginate|parallelize|parameteri[sz]e|parse|partition|patch|pause|peek at|pin|ping|pipe|plot|populate|port"
     r"|power|precompute|prepend|preload|prefetch|promote|provision|prune|purge|rebase|rebuild|reboot|recompile"
-    r"|reconnect|recreate|recompute|refresh|regenerate|register|reinstall|relax|release|relocate|reload|reorder"
+    r"|reconnect|recreate|recompute|refresh|regenerate|register|reinstall|release|relocate|reload|reorder"
     r"|replay"
     r"|reset|resize|restructure|retrieve|return|revert|rewire|roll back|rollback|rotate|round|route|sanitize|scaffold"
-    r"|scale|scrape|seed|serialize|shrink|shuffle|shut down|sideload|skim|slice|snapshot|snooze|squash|stage|stash"
+    r"|scale|scrape|seed|serialize|shrink|shuffle|shut down|sideload|slice|snapshot|snooze|squash|stage|stash"
     r"|strip|stub|stub out|subscribe|suspend|swap|sync|synchroni[sz]e|tail|terminate|throttle|toggle|trim|truncate"
     r"|tune|tweak|type-check|unblock|uncomment|undeploy|uninstall|unlock|unmount|unpack|unpin|unregister|unsubscribe"
-    r"|unzip|upload|vacuum|vendor|warm up|watch|weigh|whitelist|wrap|zip|zoom in on)"
+    r"|unzip|upload|vacuum|vendor|warm up|whitelist|wrap|zip|zoom in on)"
 )
 match_any_work = re.compile(
     rf"{_ANY_WORK}(?: (?:out|up|in|off|on|down|back|through|into|over|onto|against|for|at))?"
@@ -134,6 +138,68 @@ match_own_work = re.compile(
     re.IGNORECASE,
 ).match
 """What the model did: "I've updated the handler"."""
+TECHNICAL: Final = frozenset(
+    """accessor account acl adapter addon admin airline algorithm alias allocator allowlist amplifier analytics
+    android annotation apartment appointment aquarium arena artifact ast atlas atomic attribute auction audit
+    auth autocomplete avatar axios axis babel badge bandwidth banner basket battery benchmark bicycle billing
+    bin binding bitmap blob blocklist blog bookmark bottleneck breakpoint broker bucket budget bus buyer cable
+    calculator callback callsite camera campaign canvas capability card carousel carrier casing catalog
+    catalogue celery cell census certificate chain changeset channel charger chart chassis checkbox checklist
+    checkpoint checksum chip chunk cipher clinic clip clipboard closure coin collation collection collector
+    color colour combobox commandline compose compressor concert concurrency conda conductor connector constant
+    controls conversion converter coordinate copyright corpus cors count counter coupon cpu credential crontab
+    crop csv cube cursor curve dag datacenter datagram dataloader dataset daypart deadline deadlock debounce
+    debouncer debugger decimal decoder decorator decoupler delegate delivery demultiplexer density deploy
+    deserializer deviation devtools dictionary dimmer discount dispatcher display distro divisor doctor domain
+    dotfile download downtime driver dropdown dump duration edge elevator emitter emulator encoder encoding
+    encryption engine enhancer entry enumerator epoch estimator etag evaluator expiry exporter extension
+    extractor factory fallback faq favicon feed festival fiber figma filename filesize financials fingerprint
+    firewall firmware flamegraph flask flow fold footer foreground formatter fps frequency fridge gallery garage
+    gateway gigabyte git glob globals gpu gradient graph graphics graphql grid group gui guide gym handlebar
+    hardware hashmap hashtag haystack header headline heap heartbeat heater helm helper hierarchy highlighter
+    histogram hoist hook hospital hotfix hotspot hydration hyperparameter hypervisor icon identifier identity
+    iframe imap indentation indexer indicator initializer inode installer interceptor interface interpreter
+    interval ios isbn item iterator jacket jar javadoc javascript jvm kafka kernel key keyboard keychain
+    keyframe keymap keyspace kiosk kubeconfig kubectl label lambda laptop latency latitude leaderboard ledger
+    level lexer lifecycle lifetime lighting linter linux listener locale localization lodash longitude lookup
+    luggage mailbox mailer mailing mainframe makefile manager mapper mapping marker matcher matrix maximum
+    mechanism median megabyte melting merge mesh messenger metaclass microphone microservice milestone minimum
+    mixin modal monorepo mount mouse museum mutation mutex nameserver namespace navbar navigation neighborhood
+    netstat neuron newline newsletter nextjs nonce notebook nuget null numbering numpy oauth observable observer
+    occupancy offset ollama omega onboarding opcode opensearch optimizer orchestrator ordering organization
+    origin orm orphan outage outlet outlier overflow overhead overlay overload overview package padding pager
+    pagination palette panel parcel parking partition passport password patch payroll pdf peer percentage
+    performance pharmacy pinpoint pipe pixel plot plug pod polyfill polygon pool popup portal predicate prefix
+    preprocessor preset pricing primary printer probe processor profiler projection promotion proof-of-concept
+    propagation props protobuf provisioner pub pump quantity radiator radio raid ratio receipt receiver
+    recipient reconciler recording reducer redux refactor region registrar registration relay reload renderer
+    repl replica replication repository resizer resolver responder restart retries retry revenue rollback
+    rollout router routing rpm rsync ruby ruleset runner runtime salary sampler scaffold scaler scanner
+    scheduler scraper screen scrollbar sector security selector semaphore semver sender sensor serialization
+    serializer serverless service settings shader shard shipment shipping sidebar signature singleton size
+    slider smtp snapshot socket spa spec specification spider spinner spreadsheet sprite sql ssh ssl staging
+    standup startup stat statistic stats stdin stepper store stub stubs stylesheet subclass subdomain subscriber
+    subscription subsystem subtitle subtree subtype suffix supplier svg swift symbol symlink sync
+    synchronization sysctl tablet tabs tailwind taskbar taxi telemetry tenant tensor terminal terraform testbed
+    tester tests textarea texture thermostat threshold throttle throughput thumbnail ticket tier tile timeline
+    timestamp timing toggle toolbar tooltip topology tracing tracker trait transfer transformation transformer
+    traversal trigger truck ts tsconfig tunnel tuple tv typescript typings ui upgrade uptime uri urls usb
+    username utils uuid vendor vertex viewmodel viewport virtualization vlan volume vpc vpn vue wallet warehouse
+    watchlist webhook webserver websocket whitelist whitespace width wifi wildcard windows workbook workload
+    workpiece worksheet wrapper xpath xss zookeeper""".split()
+)
+"""Things that only work is about, beside `mention_words.THINGS`: behind verbs of work that are used of words, too."""
+match_plain_work = re.compile(
+    r"(?:double-check|check(?! out)|search(?:ing)? for|look(?:ing)? (?:up|for)|find(?! out)|fetch|download|query"
+    r"|queri"
+    r"|inspect|verif|locat|grep|install|uninstall|reinstall|debug|deploy|restart|reboot|compil|recompil|rebas|migrat"
+    r"|bisect|benchmark|profil|rebuild|refactor|renam|unpack|unzip|mount|clon|commit|configur|initiali[sz]|upgrad"
+    r"|downgrad|provision|memoiz|deduplicat|refresh|regenerat|bump|tweak|implement|calculat|comput|book|scan|trac"
+    r"|see(?= (?:if|whether|which|how|why|what|where|who)\b)|figure out|reduc|increas|adjust|updat|upload|reconnect"
+    r"|initiali[sz]|subscribe|unsubscribe|list)\w*\b",
+    re.IGNORECASE,
+).match
+"""Verbs that are used of work, and hardly in a figure of speech: behind them any noun will do."""
 find_verdict = re.compile(
     r"`|\b(?:fail\w*|miss(?:es|ing)|broken|stale|crash\w*|leak\w*|throws?|threw|swallow\w*|strip(?:s|ped)|shadow\w*"
     r"|duplicat\w*|expire[sd]?|timed out|circular|null|none|undefined|empty|nested|imports?|exports?|imported"
@@ -149,7 +215,8 @@ find_verdict = re.compile(
 ).search
 """What is found of software: no story tells it."""
 find_other_shown = re.compile(
-    r"分析|解析|분석|\banali[zs]|\banalys|\battaque|\bataque|\b(?:sie|du|vous|tu|usted|voc[eê])\b|给你|用户|あなた"
+    r"打开|攻击|öffn|ouvr|abri|\bapri|откро|débat|debat|диску|diskuss|分析|解析|분석|\banali[zs]|\banalys|\battaque"
+    r"|\bataque|\b(?:sie|du|vous|tu|usted|voc[eê])\b|给你|用户|あなた"
     r"|\b(?:aufruf|text|wort|wörter|satz|sätze|format|syntax|antwort|ausgabe|nachricht|vorlage|prompt|modell"
     r"|assistent"
     r"|zitat|gedicht|geschichte|lied|wortlaut|schreibweise|muster|anleitung|schreib|formulier|sag|nenn"
