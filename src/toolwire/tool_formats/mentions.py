@@ -5,10 +5,9 @@ mention: not the markup around it, not the words before and behind it on its lin
 doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp and
 from recorded answers (November 2026): nothing, or a sentence that says what they do next.
 
-Such a sentence is known by its kind. Where the model itself works now, with a verb that is used of work only, any noun
-will do that is no word for a text (`shown_words`). Where the kind is not that clear ("open the debate"), every noun must
-be known: a word that is not may stand for a text that is shown, so it leaves the frame text. The words of the call are
-known.
+Such a sentence is known by what it consists of, not by what it lacks: the model itself, a verb of work, and things. A
+word that is not known may stand for a text that is shown, so it leaves the frame text. The words of the call are known.
+Where the model itself works now, one thing in each phrase is enough, and behind a report of what was found "it" is.
 """
 
 from __future__ import annotations
@@ -59,14 +58,12 @@ from toolwire.tool_formats.shown_words import (
     TECHNICAL,
     drop_compounds,
     find_finite,
-    find_other_shown,
     find_shown,
     find_subjects,
     find_unsure,
     find_verdict,
     match_any_work,
     match_own_work,
-    match_plain_work,
     match_progress,
     match_subject,
     match_work_on_it,
@@ -159,7 +156,7 @@ def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool
 
 
 def _is_clear(sentence: str, has_report: bool = False) -> bool:
-    """Does it say that the model itself works now on something, and nothing of words? Then not every noun must be known.
+    """Does it say that the model itself works now on something, and nothing of words?
     `has_report`: what was found stands before it, so "it" is enough."""
     if len(sentence) > _MAX_SENTENCE:
         return False
@@ -176,7 +173,7 @@ def _is_progress(sentence: str) -> bool:
     work = match_work(clause)
     if work is None or work["action"] is None or UNMEANT.search(clause) or CONDITIONS.search(clause):
         return False
-    return _is_object(clause, clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
+    return _is_object(clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
 
 
 def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
@@ -193,8 +190,7 @@ def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
         rest = clause.partition(" ")[2]
     else:
         return False
-    verb = clause[work.start("verb") :] if work is not None else clause
-    return _is_object(verb, rest, is_action=work is None or is_action, needs_noun=not has_report)
+    return _is_object(rest, is_action=work is None or is_action, needs_noun=not has_report)
 
 
 def _cut_asked(rest: str) -> str:
@@ -203,8 +199,8 @@ def _cut_asked(rest: str) -> str:
     return rest[: asked.start()] if asked else rest
 
 
-def _is_object(verb: str, rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
-    """Can it be what is worked on, now? `verb`: the clause from the verb on, `rest`: what stands behind it."""
+def _is_object(rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
+    """Can it be what is worked on, now? `rest`: what stands behind it."""
     surely = _cut_asked(rest)
     if find_shown(rest) or find_unsure(surely) or REFUSALS.search(surely):
         return False
@@ -213,9 +209,7 @@ def _is_object(verb: str, rest: str, *, is_action: bool, needs_noun: bool = True
         return False
     if not needs_noun and all(one in _EMPTY for one in words):
         return True
-    if not match_plain_work(verb):
-        return _names_things(rest, TECHNICAL, is_action=is_action)
-    return any(len(one) > 2 and one not in _EMPTY for one in words)
+    return _names_things(rest, TECHNICAL, is_action=is_action)
 
 
 def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:
@@ -283,7 +277,7 @@ def _is_other_announcement(sentence: str, named: frozenset[str]) -> bool:
     is_named = bool(find_other_thing(sentence) or find_other_run(sentence)) or not named.isdisjoint(
         _find_words(sentence.lower())
     )
-    return is_named or not find_other_shown(sentence) or not _has_word(drop_other_loose(sentence))
+    return is_named or not _has_word(drop_other_loose(sentence))
 
 
 _MAX_VALUES: Final = 400
