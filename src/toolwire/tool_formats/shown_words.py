@@ -156,7 +156,7 @@ TECHNICAL: Final = frozenset(
     firewall firmware flamegraph flask flow fold footer foreground formatter fps frequency fridge gallery garage
     gateway gigabyte git glob globals gpu gradient graph graphics graphql grid group gui guide gym handlebar
     hardware hashmap hashtag haystack header headline heap heartbeat heater helm helper hierarchy highlighter
-    histogram hoist hook hospital hotfix hotspot hydration hyperparameter hypervisor icon identifier identity
+    histogram hoist hook hospital hotfix hotspot hydration hyperparameter hypervisor icon identifier
     iframe imap indentation indexer indicator initializer inode installer interceptor interface interpreter
     interval ios isbn item iterator jacket jar javadoc javascript jvm kafka kernel key keyboard keychain
     keyframe keymap keyspace kiosk kubeconfig kubectl label lambda laptop latency latitude leaderboard ledger
