@@ -405,3 +405,40 @@ export interface UpstreamCall {
   request_headers: readonly Header[];
   response_headers: readonly Header[];
 }
+
+/** The figures of `toolwire costs --json`: of all gateways that share the store. */
+export interface UsageReport {
+  since: string;
+  until: string;
+  by: readonly string[];
+  rows: readonly UsageRow[];
+  total: UsageRow;
+}
+
+/** What calls of providers have used, in a group; it has the members that were asked for. */
+export interface UsageRow {
+  hour: string;
+  day: string;
+  month: string;
+  key: string;
+  team: string;
+  agent: string;
+  subagent: string;
+  provider: string;
+  account: string;
+  model: string;
+  session: string;
+  operation: string;
+  calls: number;
+  input_tokens: number;
+  output_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  reasoning_tokens: number;
+  cost_usd: number | null;
+  unpriced_calls: number;
+  reported_cost_usd: number | null;
+  reported_calls: number;
+  unknown_calls: number;
+  estimated_calls: number;
+}

@@ -128,7 +128,7 @@ const KEYS: readonly [string, string][] = [
   ["p", "pause the list"],
   ["[  ]", "newer, older exchange"],
   ["← →", "in a tree: fold, unfold; in tabs: switch"],
-  ["1 … 6", "views"],
+  ["1 … 7", "views"],
   ["t", "theme"],
   ["?", "these keys"],
 ];

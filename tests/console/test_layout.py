@@ -33,6 +33,7 @@ VIEWS = {
     "try": "#/try",
     "providers": "#/providers",
     "connect": "#/connect",
+    "usage": "#/usage?since=24h",
     "nothing": "#/nothing",
 }
 
@@ -145,7 +146,7 @@ def test_the_keyboard_is_enough(gallery: Gallery, open_page: Open) -> None:
     page.find("dialog[open] >> text=next, previous row").wait()
     page.press("Escape")
     page.find("dialog").wait("detached")
-    for number, heading in enumerate(("Live", "Sessions", "Translate", "Try", "Providers", "Connect"), 1):
+    for number, heading in enumerate(("Live", "Sessions", "Translate", "Try", "Providers", "Connect", "Usage"), 1):
         page.press(str(number))
         page.find(f"nav [aria-current=page]:has-text('{heading}')").wait()
 

@@ -11,6 +11,7 @@ import { Session } from "./session";
 import { Sessions } from "./sessions";
 import { Translate } from "./translate";
 import { Try } from "./try";
+import { Usage } from "./usage";
 
 export interface ViewProps {
   /** The parts of the address after the view's name: `#/exchange/0-17/request` has two. */
@@ -36,6 +37,7 @@ export const VIEWS: Readonly<Record<string, View>> = {
   try: { title: "Try", component: Try, nav: "try" },
   providers: { title: "Providers", component: Providers, nav: "providers" },
   connect: { title: "Connect", component: Connect, nav: "connect" },
+  usage: { title: "Usage", component: Usage, nav: "usage" },
 };
 
 export const NAVIGATION: readonly string[] = Object.keys(VIEWS).filter((name) => VIEWS[name]!.nav === name);

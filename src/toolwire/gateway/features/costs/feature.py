@@ -8,7 +8,7 @@ from functools import partial
 from toolwire.gateway.exchange.feature import Feature, Process
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.exchange.hooks import ReadUsed
-from toolwire.gateway.features.costs.ledger import LedgerWriter, read_used, sweep_ledger
+from toolwire.gateway.features.costs.ledger import LedgerTables, LedgerWriter, read_used, sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.settings.config import Config
@@ -36,6 +36,11 @@ class CostFeature(Feature):
     def ledger(self) -> LedgerWriter | None:
         """What writes calls under this configuration."""
         return self._ledger if self._is_enabled else None
+
+    @property
+    def tables(self) -> LedgerTables | None:
+        """The ledger in the store, also while nothing is written to it; None without a store."""
+        return self._ledger.tables if self._ledger is not None else None
 
     def find_reader(self) -> ReadUsed | None:
         """What reads what was used, under this configuration."""

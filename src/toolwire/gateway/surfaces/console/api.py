@@ -570,9 +570,50 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     """Was everything searched? Otherwise only the newest exchanges were."""
 
 
+class UsageRow(Struct, frozen=True, kw_only=True):
+    """What calls of providers have used, in a group; it has the members that were asked for."""
+
+    hour: str = ""
+    """In UTC, such as `2026-11-18 09:00`."""
+    day: str = ""
+    month: str = ""
+    key: str = ""
+    team: str = ""
+    agent: str = ""
+    subagent: str = ""
+    provider: str = ""
+    account: str = ""
+    model: str = ""
+    session: str = ""
+    operation: str = ""
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    cost_usd: Decimal | None
+    """None if it is not known of any call."""
+    unpriced_calls: int
+    reported_cost_usd: Decimal | None
+    reported_calls: int
+    unknown_calls: int
+    estimated_calls: int
+
+
+class UsageReport(Struct, frozen=True, kw_only=True):
+    """The figures of `toolwire costs --json`: of all gateways that share the store."""
+
+    since: str
+    until: str
+    by: Sequence[str]
+    rows: Sequence[UsageRow]
+    total: UsageRow
+
+
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, SearchResult, ExchangeDetail, Conversation, BodyPage, Hello,
-    ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow,
-    ModelList,
+    ApiError, Login, ConsoleState, ExchangeList, SearchResult, UsageReport, ExchangeDetail, Conversation, BodyPage,
+    Hello, ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList,
+    ProviderRow, ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""

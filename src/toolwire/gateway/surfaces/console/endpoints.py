@@ -15,6 +15,8 @@ import msgspec
 from toolwire.core.ir import Failure
 from toolwire.core.version import VERSION
 from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.features.costs import report
+from toolwire.gateway.features.costs.ledger import LedgerTables
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import run_aside
@@ -22,6 +24,7 @@ from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
 from toolwire.gateway.models.listing import ModelLists
 from toolwire.gateway.settings.config import Config
+from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.surfaces.console import api, detail, live, providers, search, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.case_file import write_case
@@ -39,6 +42,7 @@ from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
 
 JSON_HEADERS: Mapping[str, str] = {
     **SECURITY_HEADERS,
@@ -89,6 +93,7 @@ class Console:
         self._runtime: Runtime | None = None
         self._access: ConsoleAccess | None = None
         self._has_replicas = False
+        self._ledger: LedgerTables | None = None
         self._lacks_key = False
         """Would the console be on if it had a key of its own?"""
         self._client_access: AccessControl | None = None
@@ -103,9 +108,16 @@ class Console:
         return is_page and "text/html" in request.headers.get("accept", "")
 
     def configure(
-        self, config: Config, runtime: Runtime, access: AccessControl, secrets: list[str], has_replicas: bool = False
+        self,
+        config: Config,
+        runtime: Runtime,
+        access: AccessControl,
+        secrets: list[str],
+        has_replicas: bool = False,
+        ledger: LedgerTables | None = None,
     ) -> None:
         self._runtime, self._client_access, self._has_replicas = runtime, access, has_replicas
+        self._ledger = ledger
         self._secret_filter = SecretFilter(secrets)
         self._words, self._facts, self._details, self._last_body = {}, {}, {}, NO_BODY  # cleaned of other secrets
         settings = config.section(ConsoleSettings)
@@ -288,6 +300,26 @@ class Console:
         is_complete = all(one.is_complete for one in found) and len(others) == len(self._peers.others())
         return json_reply(api.SearchResult(hits=[hit for one in found for hit in one.hits], is_complete=is_complete))
 
+    async def show_usage(self, request: ClientRequest, argument: str) -> Reply:
+        """`usage?by=day,model&since=7d`: what `toolwire costs --json` says, of all gateways that share the store."""
+        asked = parse_qsl(request.query)
+        words = dict(asked)
+        only = [value for name, value in asked if name == "only"]
+        since, until = words.get("since", report.DEFAULT_SINCE), words.get("until", "")
+        try:
+            query = report.read_query(words.get("by", ""), since, until, only, time.time())
+        except CommandError as error:
+            return Reply(400, JSON_HEADERS, api.encode_message(api.ApiError(str(error).replace("--", ""), error.hint)))
+        if self._ledger is None:
+            return error_reply(Failure("not_found", "there is no ledger: `url` in [store] is `none`", 404))
+        sums = await self._ledger.read_sums(query)
+        if isinstance(sums, StoreDown):
+            return error_reply(Failure("overloaded", f"the ledger cannot be read: {sums.reason}", 503))
+        rows = report.arrange_sums(query, sums)
+        return await run_aside(
+            lambda: Reply(200, JSON_HEADERS, msgspec.json.encode(report.write_document(query, rows)))
+        )
+
     async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
         answers = await self._peers.ask_all(Question("facts"))
         groups = await run_aside(lambda: sessions.group_sessions(self._load_facts(answers)))
@@ -468,6 +500,7 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "logout"): Console.log_out,
     ("GET", "exchanges"): Console.list_exchanges,
     ("GET", "search"): Console.search_exchanges,
+    ("GET", "usage"): Console.show_usage,
     ("GET", "sessions"): Console.list_sessions,
     ("POST", "translate"): Console.translate_text,
     ("GET", "providers"): Console.list_providers,
