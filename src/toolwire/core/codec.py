@@ -491,6 +491,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Prefixes of this protocol's paths, to answer in the right protocol where a path is wrong."""
     passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
     """All endpoints that are forwarded. No other path of a provider can be reached."""
+    forwarded_path: Callable[[str, str], str] | None = None
+    """The path of a forwarded request where a cloud has another one, from that of the protocol and the model's name."""
     output_limit_keys: tuple[str, ...] = ("max_output_tokens",)
     """Keys that limit the output tokens of an answer."""
     lenient_output_limit_keys: tuple[str, ...] = ()

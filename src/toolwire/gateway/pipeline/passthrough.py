@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import PassthroughEndpoint
+from toolwire.core.codec import Http, PassthroughEndpoint
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, json_pointer
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_believable
@@ -33,7 +33,7 @@ from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.settings.router import Target, keep_allowed, strip_collection
+from toolwire.gateway.settings.router import Target, codec_with_quirks, keep_allowed, strip_collection
 from toolwire.gateway.telemetry.record import UpstreamNames
 
 PASSED_HEADERS = frozenset(
@@ -224,10 +224,12 @@ def _make_upstream(
     answer_path = "/" + upstream.path.lstrip("/").partition("/")[2]
     if upstream.address is None or upstream.address.base_path.endswith(answer_path):
         return None
-    path = quote(match.path, safe=_SAFE)
+    path = match.path
     if named.place == "path":
         start, end = match.model_span
-        path = quote(match.path[:start] + target.model + match.path[end:], safe=_SAFE)
+        path = path[:start] + target.model + path[end:]
+    find_path = _find_http(target.provider, call.client_codec.name).forwarded_path
+    path = quote(path if find_path is None else find_path(path, target.model), safe=_SAFE)
     query = drop_credentials(request.query)
     headers = {**upstream.headers, "content-type": named.content_type}
     return replace(upstream, path=f"{path}?{query}" if query else path, headers=headers)
@@ -253,7 +255,8 @@ def _find_target(
             if provider.embedded:
                 return None
             if protocol in provider.protocols:
-                return targets[0]
+                http = _find_http(provider, protocol)
+                return targets[0] if endpoint in http.passthrough_endpoints else _refuse_missing(provider, http)
             message = (
                 f"the provider `{provider.name}` of this model does not have this endpoint: "
                 f"it does not speak {protocol}, and this path is only forwarded, not translated"
@@ -264,8 +267,20 @@ def _find_target(
     elif endpoint.model_place and key is not None and key.is_restricted:
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
-    speaker = call.runtime.router.find_speaker(protocol, key)
+    speaker = call.runtime.router.find_speaker(protocol, key, endpoint)
     return Target(speaker, strip_collection(speaker, named.name)) if speaker is not None else None
+
+
+def _find_http(provider: Provider, protocol: str) -> Http:
+    """What the provider has in this protocol: a cloud has it in other places."""
+    return codec_with_quirks(protocol, provider.quirks, provider.platform).http
+
+
+def _refuse_missing(provider: Provider, http: Http) -> Failure:
+    """Why nothing is sent to a cloud that does not have the endpoint."""
+    known = [*http.fixed_endpoints, *(one.path for one in http.passthrough_endpoints)]
+    what = f"the provider `{provider.name}` of this model does not have this endpoint"
+    return Failure("not_found", f"{what}; in this protocol it has: {', '.join(known)}", 404)
 
 
 def _refuse_query(request: ClientRequest) -> Failure | None:

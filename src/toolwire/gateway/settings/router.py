@@ -10,7 +10,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import Codec, ModelInfo, Quirk
+from toolwire.core.codec import Codec, ModelInfo, PassthroughEndpoint, Quirk
 from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
@@ -112,11 +112,13 @@ class Router:
         """May the client use the model with this name? Not cached, as `find_target`."""
         return is_allowed(key, name) and (key.has_all_providers or bool(keep_allowed(self.expand_targets(name), key)))
 
-    def find_speaker(self, protocol: str, key: ClientKey | None) -> Provider | None:
-        """The first provider that speaks this protocol, for paths that are only forwarded."""
+    def find_speaker(
+        self, protocol: str, key: ClientKey | None, endpoint: PassthroughEndpoint | None = None
+    ) -> Provider | None:
+        """The first provider that speaks this protocol and has this endpoint, which is only forwarded; None for any."""
         providers = (one for one in self.config.providers.values() if not one.embedded and not one.is_key_missing)
         allowed = (one for one in providers if key is None or key.may_use_provider(one.name))
-        return next((one for one in allowed if protocol in one.protocols and _forwards_any(one, protocol)), None)
+        return next((one for one in allowed if protocol in one.protocols and _forwards(one, protocol, endpoint)), None)
 
     def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
@@ -305,9 +307,10 @@ def allows_name(pattern: str, name: str) -> bool:
     return is_whole or all(mark not in name or mark in pattern for mark in VARIANT_MARKS)
 
 
-def _forwards_any(provider: Provider, protocol: str) -> bool:
-    """Has it any path that is only forwarded? Clouds offer the models alone."""
-    return bool(codec_with_quirks(protocol, provider.quirks, provider.platform).http.passthrough_endpoints)
+def _forwards(provider: Provider, protocol: str, endpoint: PassthroughEndpoint | None) -> bool:
+    """Has it this endpoint, or any, that is only forwarded? Most clouds offer the models alone."""
+    endpoints = codec_with_quirks(protocol, provider.quirks, provider.platform).http.passthrough_endpoints
+    return bool(endpoints) if endpoint is None else endpoint in endpoints
 
 
 # --- protocols ---

@@ -108,14 +108,14 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
 """Not here: organisations, projects, webhooks and vaults, which belong to the account, and `realtime`, which gives out
 keys of the account."""
 
-_OF_DEPLOYMENTS = (
+OF_DEPLOYMENTS = (
     "chat/completions completions responses embeddings images/generations images/edits audio/transcriptions"
     " audio/translations audio/speech"
 ).split()
 PATH_ALIASES = {
     f"{start}/deployments/{{deployment}}/{rest}": f"/v1/{rest}"
     for start in ("/openai", "/openai/v1")
-    for rest in _OF_DEPLOYMENTS
+    for rest in OF_DEPLOYMENTS
 } | {"/openai/v1/{rest}": "/v1/{rest}", "/openai/{rest}": "/v1/{rest}"}
 """Azure's two kinds of paths, and the places of OpenAI's models on Bedrock. OpenAI's class for Azure puts the
 deployment in also behind `/openai/v1` (openai 3.51, November 2026). A deployment may be named as `provider/model`."""

@@ -11,8 +11,14 @@ from collections.abc import Mapping
 
 from toolwire.core.codec import Platform
 from toolwire.core.model_lists import escape_query
+from toolwire.protocols.openai_chat.http import OF_DEPLOYMENTS
 
 _is_openai_id = re.compile(r"(?:^|[./])openai\.|^gpt-").search
+
+
+def _name_deployment(path: str, model: str) -> str:
+    rest = path.removeprefix("/v1/")
+    return f"/deployments/{model}/{rest}" if model and rest in OF_DEPLOYMENTS else path
 
 
 def _takes_no_claude(model: str, tools: bool) -> bool:
@@ -21,13 +27,20 @@ def _takes_no_claude(model: str, tools: bool) -> bool:
 
 PLATFORMS: Mapping[str, Platform] = {
     "bedrock": Platform(
-        http={"provider_models_path": "", "request_path": lambda model, stream: "/openai/v1/chat/completions"},
+        http={
+            "provider_models_path": "",
+            "request_path": lambda model, stream: "/openai/v1/chat/completions",
+            "passthrough_endpoints": (),
+        },
         supports_model=lambda model, tools: _is_openai_id(model) is not None,
     ),
     "vertex": Platform(http={"provider_models_path": ""}, supports_model=lambda model, tools: "/" in model),
     "azure": Platform(supports_model=_takes_no_claude),
     "azure-deployments": Platform(
-        http={"request_path": lambda model, stream: f"/deployments/{escape_query(model)}/chat/completions"},
+        http={
+            "request_path": lambda model, stream: f"/deployments/{escape_query(model)}/chat/completions",
+            "forwarded_path": _name_deployment,
+        },
         supports_model=_takes_no_claude,
     ),
 }

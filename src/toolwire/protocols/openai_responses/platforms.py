@@ -23,7 +23,11 @@ def _takes_no_claude(model: str, tools: bool) -> bool:
 
 PLATFORMS: Mapping[str, Platform] = {
     "bedrock": Platform(
-        http={"provider_models_path": "", "request_path": lambda model, stream: "/openai/v1/responses"},
+        http={
+            "provider_models_path": "",
+            "request_path": lambda model, stream: "/openai/v1/responses",
+            "passthrough_endpoints": (),
+        },
         supports_model=_is_openai_id,
     ),
     "vertex": Platform(http={"provider_models_path": ""}, supports_model=_is_openai_id),
