@@ -52,7 +52,7 @@ class Outcome:
     error: dict[str, Any]
 
 
-Played = dict[tuple[str, bool, str], Outcome]
+Outcomes = dict[tuple[str, bool, str], Outcome]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def gateway_with_key(provider: Provider, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def played(frameworks_python: str, provider: Provider, gateway_with_key: str) -> Played:
+def outcomes(frameworks_python: str, provider: Provider, gateway_with_key: str) -> Outcomes:
     """All jobs, in one run of the script."""
     talks: dict[str, tuple[tuple[str, bool, str], Script]] = {}
     jobs = []
@@ -84,7 +84,7 @@ def played(frameworks_python: str, provider: Provider, gateway_with_key: str) ->
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
-    found: Played = {}
+    found: Outcomes = {}
     for one in json.loads(done.stdout):
         place, talk = talks[one["id"]]
         found[place] = Outcome(talk, one.get("turns", []), one.get("error", {}))
@@ -93,8 +93,8 @@ def played(frameworks_python: str, provider: Provider, gateway_with_key: str) ->
 
 @parametrize_streams
 @parametrize_clients
-def test_calls_and_results_until_the_end(played: Played, client: str, stream: bool) -> None:
-    job = played[client, stream, "calls"]
+def test_calls_and_results_until_the_end(outcomes: Outcomes, client: str, stream: bool) -> None:
+    job = outcomes[client, stream, "calls"]
     assert not job.error
     assert [[(call["name"], call["arguments"]) for call in turn["calls"]] for turn in job.turns] == [[PARIS, OSLO], []]
     assert job.turns[-1]["text"] == DONE
@@ -104,12 +104,12 @@ def test_calls_and_results_until_the_end(played: Played, client: str, stream: bo
 
 @parametrize_streams
 @parametrize_clients
-def test_a_refusal(played: Played, client: str, stream: bool) -> None:
-    assert RATE in played[client, stream, "rate"].error["message"]
+def test_a_refusal(outcomes: Outcomes, client: str, stream: bool) -> None:
+    assert RATE in outcomes[client, stream, "rate"].error["message"]
 
 
 @parametrize_streams
 @parametrize_clients
-def test_a_broken_answer_is_never_a_success(played: Played, client: str, stream: bool) -> None:
-    job = played[client, stream, "cut"]
+def test_a_broken_answer_is_never_a_success(outcomes: Outcomes, client: str, stream: bool) -> None:
+    job = outcomes[client, stream, "cut"]
     assert job.error, job.turns
