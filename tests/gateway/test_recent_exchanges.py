@@ -11,6 +11,7 @@ import pytest
 from gateway.exchange_records import make_record
 from toolwire.core.ir import Origin, Usage
 from toolwire.core.losses import Ledger
+from toolwire.gateway.settings.address import Address
 from toolwire.gateway.telemetry.recent import MAX_PACKED, RecentExchanges
 from toolwire.gateway.telemetry.record import (
     MAX_CAPTURED,
@@ -42,7 +43,9 @@ def record_of(kind: str, recent: RecentExchanges) -> ExchangeRecord:
     )
     recent.add(record)
     if kind != "without a body":
-        call = UpstreamCapture("openai-chat", "b", "127.0.0.1:1", "/v1", b"y" * large, 1.6, {"read_file": "read"})
+        call = UpstreamCapture(
+            "openai-chat", "b", Address.parse("http://127.0.0.1:1"), "/v1", b"y" * large, 1.6, {"read_file": "read"}
+        )
         call.headers, call.status = {"retry-after": "7"}, 200
         answers: list[CapturedBytes] = [call.response]
         record.traffic.capture = ExchangeCapture(b"x" * large, True, upstream_calls=[call])
@@ -74,7 +77,7 @@ def test_what_is_packed_is_the_same_afterwards(kind: str, recent: RecentExchange
     found = recent.find(record.number)
     assert found is not None
     assert found is not record
-    assert msgspec.to_builtins(found) == msgspec.to_builtins(record)
+    assert msgspec.to_builtins(found, enc_hook=dict) == msgspec.to_builtins(record, enc_hook=dict)
     assert found.answer.ledgers[0] is not None
     assert [loss.path for loss in found.answer.ledgers[0].losses] == ["/messages/0"]
     assert [one.number for one in recent.newest_first()] == [one.number for one in recent.since(0)] == [1]
