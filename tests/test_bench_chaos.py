@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 from bench.chaos.__main__ import replace_tables
-from bench.chaos.clients import ENDS, Exchange, Response, judge
+from bench.chaos.clients import ENDS, PLAYED, Exchange, Response, judge
 from bench.chaos.provider import answer_arguments, answer_text
 
 from gateway.raw_exchange import error_frame
-from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import ModelAnswer, encode_json, read_frames
 
 ROOT = Path(__file__).parents[1]
 NUMBER = 7
 Frames = list[bytes]
-PROTOCOLS = pytest.mark.parametrize("protocol", list(PEERS))
+PROTOCOLS = pytest.mark.parametrize("protocol", list(PLAYED))
 
 
 def make_frames(protocol: str, number: int = NUMBER) -> Frames:
-    peer = PEERS[protocol]
+    peer = PLAYED[protocol]
     answer = ModelAnswer(answer_text(number), (("save", answer_arguments(number)),))
     whole = peer.complete_answer(peer.write_answer(answer), peer.model)
     return [frame.encode() for frame in peer.write_stream(whole)]
@@ -119,7 +118,7 @@ def test_what_is_wrong_with_a_stream_is_noticed(protocol: str, damage: str) -> N
 
 @PROTOCOLS
 def test_what_is_wrong_with_a_whole_answer_is_noticed(protocol: str) -> None:
-    peer = PEERS[protocol]
+    peer = PLAYED[protocol]
     exchange = Exchange(protocol, protocol, "none", NUMBER, False)
 
     def judge_body(text: str, *arguments: dict[str, object], status: int = 200) -> str:

@@ -24,12 +24,11 @@ from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 
-from bench.chaos.clients import VERDICTS, Exchange, Neighbour, judge, request_bytes, send
+from bench.chaos.clients import PLAYED, VERDICTS, Exchange, Neighbour, judge, request_bytes, send
 from bench.chaos.hostile import ATTACKS
 from bench.chaos.kills import kill_gateways
 from bench.chaos.provider import COMPLETES, FAILS, FAULTS, ChaosProvider
 from bench.gateway.processes import Process, free_port
-from toolwire_conformance.peers import PEERS
 
 STREAMS, WHOLE, READERS, FLOOD = 360, 90, 200, 2000
 _numbers = count(1)
@@ -53,10 +52,10 @@ class Table:
 
 def configuration(url: str, more: str = "") -> str:
     lines = ['[server]\nlog_format = "none"\ncooldown_after = 1000000\n[server.timeouts]\nbetween_bytes = 2\n', more]
-    for name in PEERS:
+    for name in PLAYED:
         base = url if name in ("anthropic", "gemini") else f"{url}/v1"
         lines.append(f'[providers.{name}]\nprotocols = ["{name}"]\nbase_url = "{base}"\napi_key = "sk-chaos"')
-        lines.append(f'[models."m-{name}"]\nprovider = "{name}"\nmodel = "{PEERS[name].model}"')
+        lines.append(f'[models."m-{name}"]\nprovider = "{name}"\nmodel = "{PLAYED[name].model}"')
     return "\n".join(lines)
 
 
@@ -93,7 +92,7 @@ def _wait_until_ready(process: Process, port: int) -> None:
 
 def draw_exchanges(streams: int, whole: int, faults: tuple[str, ...] = tuple(FAULTS)) -> list[Exchange]:
     """Every fault in turn, each between protocols that are drawn by lot, in the same way in every run."""
-    lot, names = random.Random(16), list(PEERS)
+    lot, names = random.Random(16), list(PLAYED)
     return [
         Exchange(lot.choice(names), lot.choice(names), fault, next(_numbers), at < streams)
         for at, fault in zip(range(streams + whole), cycle(faults), strict=False)

@@ -25,7 +25,8 @@ from toolwire.gateway.configuration.load import (
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, Secret, Section, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
-from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
+from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers
+from toolwire.gateway.settings.proxies import proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
 
 HASH = hashlib.sha256(b"tw-a-client-key-0123456789").hexdigest()

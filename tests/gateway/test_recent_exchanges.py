@@ -77,7 +77,7 @@ def test_what_is_packed_is_the_same_afterwards(kind: str, recent: RecentExchange
     found = recent.find(record.number)
     assert found is not None
     assert found is not record
-    assert msgspec.to_builtins(found, enc_hook=dict) == msgspec.to_builtins(record, enc_hook=dict)
+    assert msgspec.msgpack.encode(found, enc_hook=dict) == msgspec.msgpack.encode(record, enc_hook=dict)
     assert found.answer.ledgers[0] is not None
     assert [loss.path for loss in found.answer.ledgers[0].losses] == ["/messages/0"]
     assert [one.number for one in recent.newest_first()] == [one.number for one in recent.since(0)] == [1]

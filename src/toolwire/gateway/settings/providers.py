@@ -7,19 +7,19 @@ import tomllib
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.settings.address import DEFAULT_PORTS, PLAIN_HTTP, check_base_url, is_exposed, is_loopback
+from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed, is_loopback
 from toolwire.gateway.settings.cloud_access import AuthMethod, CloudAccess, CloudPlace, KnownCloud, sign_for_host
 from toolwire.gateway.settings.config import MAX_SECONDS, CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
+from toolwire.gateway.settings.proxies import proxy_from_environment, url_port
 from toolwire.protocols import CODECS, find_codec
 from toolwire.tool_formats.families import FORMAT_NAMES
 
@@ -659,47 +659,10 @@ def complete_base_url(given: str, default_url: str, default_path: str) -> str:
 def is_own_address(url: str, server: ServerSettings) -> bool:
     """Would a call to this base URL come back to this gateway?"""
     parts = urlsplit(url)
-    if server.port == 0 or _url_port(parts) != server.port:
+    if server.port == 0 or url_port(parts) != server.port:
         return False
     host = parts.hostname or ""
     listening = server.host.strip("[]")
     if is_loopback(host) or host in ANY_ADDRESS:
         return listening in ANY_ADDRESS or is_loopback(listening)
     return host == listening or host in server.allowed_hosts
-
-
-def _url_port(parts: SplitResult) -> int:
-    return parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
-
-
-def proxy_from_environment(url: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The proxy for a base URL and the variable that names it; ("", "") for none, and always for this machine."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    no_proxy = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().split(",")
-    if is_loopback(host) or any(_matches_no_proxy(entry.strip(), host, _url_port(parts)) for entry in no_proxy):
-        return "", ""
-    for name in (f"{parts.scheme}_proxy", "all_proxy"):
-        for variable in (name, name.upper()):
-            if environ.get(variable):
-                given = environ[variable]
-                return given if "://" in given else f"http://{given}", variable
-    return "", ""
-
-
-def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
-    """Does one entry of NO_PROXY cover the host: `*`, a network, or a domain with its subdomains, maybe with a port?"""
-    if entry in ("", "*"):
-        return entry == "*"
-    if "/" in entry:
-        try:
-            return ip_address(host) in ip_network(entry, strict=False)
-        except ValueError:
-            return False
-    name, colon, wanted = entry.rpartition(":")
-    if colon and wanted.isdigit() and not name.endswith(":") and (":" not in name or name.startswith("[")):
-        if int(wanted) != port:
-            return False
-        entry = name
-    domain = entry.strip("[]").lstrip("*").lstrip(".")
-    return host.lower() == domain or host.lower().endswith(f".{domain}")

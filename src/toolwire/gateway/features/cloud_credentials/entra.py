@@ -16,7 +16,7 @@ from toolwire.gateway.features.cloud_credentials.leases import BearerToken, Cred
 from toolwire.gateway.features.cloud_credentials.token_requests import TokenRequests
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.address import is_exposed
-from toolwire.gateway.settings.providers import proxy_from_environment
+from toolwire.gateway.settings.proxies import proxy_from_environment
 
 RESOURCE = "https://cognitiveservices.azure.com"
 SCOPE = f"{RESOURCE}/.default"
