@@ -53,7 +53,7 @@ KEY = re.compile(
     \b(?: sk | pk | rk | gsk | xai | pplx | hf | gh[pousr] | github_pat | glpat | npm | xox[abeoprs] | AKIA | ASIA
         | AIza | ya29 | bedrock-api-key )
         (?: [-_.] | (?<=AKIA) | (?<=ASIA) | (?<=AIza) ) [\w\-.]{12,}
-    | \b(?P<start> bearer (?: \s{1,9} | %20 ) )
+    | \b(?P<start> bearer (?: \s{1,9} | %20 ) | signature= (?=[0-9a-f]{40}) )
         (?: [\w\-.~+/=]{8,} | (?=[\w\-.~+/=]{0,7}\d) [\w\-.~+/=]{4,} )
     | \beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?
     | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----|\Z)

@@ -125,6 +125,8 @@ def test_passwords_in_urls_are_hidden(scheme: str, user: str, password: str, is_
         "-----BEGIN RSA PRIVATE KEY-----\nhu5h\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nhu5h",
         '{"password": 123450}',
+        f"SignedHeaders=host;x-amz-date, Signature={'12345067' * 8}",
+        f"https://h.example/?X-Amz-Expires=60&X-Amz-Signature={'12345067' * 8}&Version=1",
     ],
 )  # fmt: skip
 def test_other_forms_are_hidden(text: str) -> None:
@@ -150,6 +152,7 @@ def test_other_forms_are_hidden(text: str) -> None:
         '{"password":null,"secret":{"type":"string"}}',
         "a sk-it task-force and desk-abcdefghijklmnopq",
         f"tw-call-{'0' * 32}, an id of the gateway's own",
+        "def call(signature=inspect.signature(function), checks_signature=True)",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -172,7 +175,7 @@ PIECES = st.sampled_from(
         *WORDS, "key", "api", "api_key", "subscription.keys", "max_", "s", "jwt", "pwd", "pass", "auth", "bearer", "Bearer ", "set-cookie: ", "authorization: digest ",
         "toKen", "paſſword", "credentİal", "credentıal", "API-\u212aEY", "id", "_count", "set-", "is ", "'", '"', "`", "\\", "\\" * 14, '\\"', '": "', "': '", "=", ":", " ", "\t", "\n", "  ", "--", "-",
         ".", ",", "[", "]", "[hidden]", "{", "}", "=>", "%3d", "%20", "null", "true", "logprob", "bytes", '"logprob"', "b'", "://", ":\\/\\/", ":/\\/", "user:", "pa/s:s@", "@h", ":80", "/", "sk-", "gsk_", "hf.", "ghp_", "tw-",
-        "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "bedrock-api-key-", "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
+        "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "bedrock-api-key-", "Signature=", "0a" * 32, "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
         "hu5h", "hu5hhu5hhu5h", "0123456789", "é", "日本", "x" * 60, "x" * 70, " " * 64, "a.b-c_d",
     ]
 )  # fmt: skip
@@ -181,6 +184,8 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES | st.text(max_size=3), max_size=40).map("".join), st.sampled_from([11, 16, 33, 64, 16384]))
 @example("-eyJ" * 50, 16)
 @example('"token":[' + " " * 300 + "]", 16)
+@example(" " * 10 + "bedrock-api-key-" + "x" * 20, 11)
+@example(" " * 10 + "Signature=" + "0a" * 32, 11)
 @settings(max_examples=400)
 def test_slices_hide_what_a_search_over_the_whole_text_hides(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

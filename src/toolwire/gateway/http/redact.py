@@ -65,10 +65,10 @@ _KEY_STARTS = _Marks(
     (
         *(kind + end for kind in ("sk", "pk", "rk", "hf") for end in "-_."),
         *("xai", "pplx", "ghp", "gho", "ghu", "ghs", "ghr", "github_pat", "glpat", "npm", "xox", "akia", "asia"),
-        *("aiza", "ya29", "tw-", "bearer", "eyj", "-----begin", "bedrock-api-key"),
+        *("aiza", "ya29", "tw-", "bearer", "eyj", "-----begin", "bedrock-api-key", "signature="),
     )
 )
-_LONGEST_MARK = len("-----begin")
+_LONGEST_MARK = max(map(len, _KEY_STARTS.literals))
 _OTHER_CASES = (("İ", "i"), ("ı", "i"), ("ſ", "s"))
 """Letters that a pattern takes for an ASCII letter, though their lower case is another."""
 
@@ -263,7 +263,7 @@ _KEY = _Rule(
         \b(?: (?: sk | pk | rk | gsk | xai | pplx | hf | gh[pousr] | github_pat | glpat | npm | xox[abeoprs] | AKIA
                 | ASIA | AIza | ya29 | bedrock-api-key ) (?: [-_.] | (?<=AKIA) | (?<=ASIA) | (?<=AIza) )
             | tw- (?= [\w-]{40} ) ) (?P<key> [\w\-.]{12} )
-        | \b(?P<start> bearer (?: \s{1,9} | %20 ) )
+        | \b(?P<start> bearer (?: \s{1,9} | %20 ) | signature= (?=[0-9a-f]{40}) )
             (?P<bearer> [\w\-.~+/=]{8} | (?=[\w\-.~+/=]{0,7}\d) [\w\-.~+/=]{4} )
         | \b(?P<jwt> eyJ[\w-]{8} )
         | (?P<pem> -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY----- )
