@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -65,6 +65,21 @@ class KnownCloud(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def list_variables(self, what: str) -> tuple[str, ...]:
         """The environment variables with the region or the project."""
         return {"region": self.region_env, "project": self.project_env}.get(what, ())
+
+    def complete_paths(self, urls: Mapping[str, str], api_version: str) -> dict[str, str]:
+        """The base URLs with the cloud's paths, where they have none, and with the version that is asked for."""
+        versioned = self.version_path if api_version else {}
+        paths = {**self.base_path, **versioned}
+        complete = {key: url if _has_path(url) else url.rstrip("/") + paths.get(key, "") for key, url in urls.items()}
+        query = f"?api-version={api_version}"
+        return {key: url + query if key in versioned and "?" not in url else url for key, url in complete.items()}
+
+
+def _has_path(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).path.strip("/"))
+    except ValueError:
+        return True  # it has its own error
 
 
 class CloudPlace(Struct, frozen=True):

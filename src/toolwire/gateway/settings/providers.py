@@ -351,9 +351,9 @@ class ProviderBuilder:
         if isinstance(given, str):
             given = dict.fromkeys(protocols, given)
             if known.cloud.platform:
-                given = _complete_paths(given, known.cloud, table.api_version)
+                given = known.cloud.complete_paths(given, table.api_version)
         elif given is known.base_url and known.cloud.platform:
-            given = _complete_paths(given, known.cloud, table.api_version)
+            given = known.cloud.complete_paths(given, table.api_version)
         if missing := cloud.find_missing(given[protocol] for protocol in protocols if protocol in given):
             variables = known.cloud.list_variables(missing)
             hint = f"add it, or set {variables[0]}" if variables else "add it, or the whole `base_url`"
@@ -550,22 +550,6 @@ def _find_auth_headers(table: ProviderTable, row: KnownServer, protocols: tuple[
     given = row.auth_header if table.auth_header is None else table.auth_header
     headers = dict.fromkeys(protocols, given) if isinstance(given, str) else given
     return {protocol: header.lower() for protocol, header in headers.items() if header}
-
-
-def _complete_paths(urls: Mapping[str, str], cloud: KnownCloud, api_version: str) -> dict[str, str]:
-    """The base URLs with the paths that the cloud has, where they have none, and with the version that is asked for."""
-    versioned = cloud.version_path if api_version else {}
-    paths = {**cloud.base_path, **versioned}
-    complete = {key: url if _has_path(url) else url.rstrip("/") + paths.get(key, "") for key, url in urls.items()}
-    query = f"?api-version={api_version}"
-    return {key: url + query if key in versioned and "?" not in url else url for key, url in complete.items()}
-
-
-def _has_path(url: str) -> bool:
-    try:
-        return bool(urlsplit(url).path.strip("/"))
-    except ValueError:
-        return True  # it has its own error
 
 
 def _find_quirks(table: ProviderTable, row: KnownServer) -> tuple[str, ...]:
