@@ -102,11 +102,11 @@ def _refuse_version(version: str) -> Failure:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
-_EXCEPTION_BY_ERROR_TYPE: Mapping[str, str] = {
+EXCEPTION_BY_ERROR_TYPE: Mapping[str, str] = {
     "invalid_request_error": "ValidationException",
     "authentication_error": "UnrecognizedClientException",
-    "billing_error": "AccessDeniedException",
     "permission_error": "AccessDeniedException",
+    "billing_error": "AccessDeniedException",
     "not_found_error": "ResourceNotFoundException",
     "conflict_error": "ConflictException",
     "request_too_large": "ValidationException",
@@ -115,7 +115,8 @@ _EXCEPTION_BY_ERROR_TYPE: Mapping[str, str] = {
     "timeout_error": "ModelTimeoutException",
     "overloaded_error": "ServiceUnavailableException",
 }
-"""Exceptions of Bedrock for the error types of Anthropic: SDKs of AWS choose their exception by this name."""
+"""Exceptions of Bedrock for the error types of Anthropic: SDKs of AWS choose their exception by this name.
+Read the other way, the first row of an exception counts. In streams they begin with a small letter."""
 _OTHER_EXCEPTION = "InternalServerException"
 
 
@@ -134,7 +135,7 @@ def _read_error(body: Object) -> tuple[str, str]:
     if not isinstance(error, dict):
         return _OTHER_EXCEPTION, ""
     kind, message = error.get("type"), error.get("message")
-    name = _EXCEPTION_BY_ERROR_TYPE.get(kind, _OTHER_EXCEPTION) if isinstance(kind, str) else _OTHER_EXCEPTION
+    name = EXCEPTION_BY_ERROR_TYPE.get(kind, _OTHER_EXCEPTION) if isinstance(kind, str) else _OTHER_EXCEPTION
     return name, message if isinstance(message, str) else ""
 
 

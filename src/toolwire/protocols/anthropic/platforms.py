@@ -26,9 +26,9 @@ from toolwire.core.event_stream import CONTENT_TYPE, EventStreamSplitter, Messag
 from toolwire.core.json_values import encode
 from toolwire.core.model_lists import escape_query as escape_segment
 from toolwire.core.sse import write_event_frame
-from toolwire.protocols.anthropic.clouds import read_object
+from toolwire.protocols.anthropic.clouds import EXCEPTION_BY_ERROR_TYPE, read_object
 from toolwire.protocols.anthropic.http import HTTP, PATH, extra_headers
-from toolwire.protocols.anthropic.names import BEDROCK_VERSION, VERTEX_VERSION
+from toolwire.protocols.anthropic.names import BEDROCK_VERSION, VERTEX_VERSION, invert_table
 
 # --- betas ------------------------------------------------------------------------------------------------------------
 
@@ -125,15 +125,9 @@ def _write_bedrock_request(sent: CarriedRequest) -> CarriedRequest:
     return _move_members(sent, BEDROCK_VERSION, ("model", "stream"), moves_betas=True)
 
 
-EXCEPTION_TYPES = {
-    "internalServerException": "api_error",
-    "modelStreamErrorException": "api_error",
-    "modelTimeoutException": "timeout_error",
-    "serviceUnavailableException": "overloaded_error",
-    "throttlingException": "rate_limit_error",
-    "validationException": "invalid_request_error",
-}
-"""The exceptions of InvokeModelWithResponseStream (service model of bedrock-runtime, botocore 1.44.3)."""
+EXCEPTION_TYPES = {name[0].lower() + name[1:]: kind for name, kind in invert_table(EXCEPTION_BY_ERROR_TYPE).items()}
+"""The error types for the exceptions of InvokeModelWithResponseStream. All others are `api_error`, as
+`modelStreamErrorException` is (service model of bedrock-runtime, botocore 1.44.3)."""
 
 
 class InvokeStreamDecoder:
