@@ -478,7 +478,7 @@ def _check_signed(
     request: ClientRequest, endpoint: EndpointMatch | None, caller: Caller | Failure
 ) -> tuple[EndpointMatch | None, Caller | Failure]:
     """The endpoint of a request that is signed with a client's key, and its caller, or why it is refused."""
-    signature = read_signature(request)
+    signature = read_signature(request, endpoint.model if endpoint is not None else "")
     if isinstance(signature, Failure):
         return endpoint, signature
     if endpoint is not None:

@@ -52,7 +52,8 @@ def is_signed(headers: Mapping[str, str]) -> bool:
     return headers.get("authorization", "").startswith(ALGORITHM) and GATEWAY_KEY_HEADER not in headers
 
 
-def read_signature(request: ClientRequest) -> Signature | Failure:
+def read_signature(request: ClientRequest, model: str) -> Signature | Failure:
+    """The signature of a request; `model` is that in its path."""
     headers = request.headers
     found = _AUTHORIZATION.fullmatch(headers["authorization"])
     names = frozenset(found["names"].split(";")) if found is not None else frozenset()
@@ -65,18 +66,17 @@ def read_signature(request: ClientRequest) -> Signature | Failure:
         amz_date=headers[DATE_HEADER],
         value=found["signature"],
         method=request.method,
-        targets=tuple(f"{path}{query}" for path in _list_spellings(request.path)),
+        targets=tuple(f"{path}{query}" for path in _list_spellings(request.path, model)),
         headers={name: headers[name] for name in names - _ADDED},
     )
 
 
-def _list_spellings(path: str) -> Iterator[str]:
+def _list_spellings(path: str, model: str) -> Iterator[str]:
     """boto3 escapes all of a model's name, Anthropic's SDK its slashes."""
     yield path
-    if path.startswith("/model/"):
-        model, _, verb = path.removeprefix("/model/").rpartition("/")
-        yield f"/model/{quote(model, safe='')}/{verb}"
-        yield f"/model/{model.replace('/', '%2F')}/{verb}"
+    if model:
+        yield path.replace(f"/{model}/", f"/{quote(model, safe='')}/")
+        yield path.replace(f"/{model}/", f"/{model.replace('/', '%2F')}/")
 
 
 def check_signature(signature: Signature, body: bytes) -> Failure | None:
