@@ -109,9 +109,6 @@ def write_fields(query: LedgerQuery, one: UsageSum) -> dict[str, object]:
     return fields
 
 
-_AMOUNTS = ("cost_usd", "reported_cost_usd")
-
-
 def write_document(query: LedgerQuery, sums: Sequence[UsageSum]) -> dict[str, object]:
     return {
         "since": datetime.fromtimestamp(query.since, UTC).isoformat(timespec="seconds"),
