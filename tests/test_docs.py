@@ -274,3 +274,11 @@ def test_the_architecture_page_names_files_that_exist() -> None:
     drawn = set(re.findall(r"^ ([a-z_]+)/", page.partition("```")[2].partition("```")[0], re.MULTILINE)) | {"schema"}
     packages = {path.parent.name for path in (ROOT / "src" / "toolwire").glob("*/__init__.py")}
     assert drawn == packages | {"toolwire_conformance"}
+
+
+def test_the_architecture_page_names_functions_that_exist() -> None:
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    named = re.findall(r"`([\w.]+)` in\s+`(src/toolwire[^`]*\.py)`", page)
+    assert len(named) > 10
+    lacking = [(name, path) for name, path in named if name.split(".")[-1] not in (ROOT / path).read_text()]
+    assert lacking == []
