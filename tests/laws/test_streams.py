@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 from toolwire import Stream
 from toolwire.core import json_values
+from toolwire.core.codec import WriteContext
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -50,6 +51,9 @@ from toolwire.core.ir import (
     strip_origins,
 )
 from toolwire.core.json_values import decode_object_or_none
+from toolwire.core.losses import Ledger
+from toolwire.core.tokens import measure_text
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -156,9 +160,6 @@ def test_what_is_written_from_meaning_alone_means_the_same(protocol: str, path: 
     response = strip_origins(fold(events_of(protocol, path.read_bytes())))
     if response.failure is not None:
         return
-    from toolwire.core.codec import WriteContext
-    from toolwire.core.losses import Ledger
-
     writer = place.make_stream_writer(Ledger(protocol, protocol), WriteContext())
     out = b"".join(writer.write(event) for event in unfold(response)) + writer.close()
     again = strip_origins(fold(events_of(protocol, out)))
@@ -228,7 +229,7 @@ class Scripted:
         self._events = events
         self._position = 0
         self._repeats = repeats
-        self.repeat_count = 0
+        self.repeat_count = self.repeated_length = 0
         self.replaced_halves: list[json_values.Path] = []
 
     def feed(self, data: bytes) -> list[Event]:
@@ -307,3 +308,35 @@ def test_repeated_deltas_come_out_as_if_they_were_events(source: str, target: st
             found.append((out, reported))
         assert found[0] == found[1]
     assert repeat_count > 100
+
+
+COUNTED = (
+    ResponseStart("id", "model"),
+    PartStart(0, Text("")),
+    *(TextDelta(0, f"{number} größer und {number} 更大 ") for number in range(30)),
+    PartEnd(0),
+    PartStart(1, Call("call_1", "look")),
+    *(ArgumentsDelta(1, text) for text in ('{"words": "', *("more " for _ in range(30)), '"}')),
+    PartEnd(1),
+    ChoiceEnd(Finish("calls")),
+    ResponseEnd(),
+)
+
+
+@pytest.mark.parametrize("options", [Options(), Options(tool_format="auto")], ids=["as it is", "repaired"])
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_the_text_of_a_stream_is_counted_once(source: str, target: str, options: Options) -> None:
+    """What is estimated of a stream without usage, and what limits count then, is the same for every client, whether
+    frames pass, are recognised by their bytes, or are translated one by one."""
+    codec = find_codec(source)
+    writer = codec.make_stream_writer(Ledger(source, source), WriteContext())
+    frames = [frame for event in COUNTED if (frame := writer.write(event))] + [writer.close()]
+    deltas = [one for one in events_of(source, b"".join(frames)) if isinstance(one, (TextDelta, ArgumentsDelta))]
+    expected = sum(measure_text(delta.text) for delta in deltas)
+    assert expected > 500
+    readers = [StreamTranslation(Exchange(find_codec(target), codec, options)), PassthroughStream(codec)]
+    for reader in readers:
+        for frame in frames:
+            reader.feed(frame)
+        reader.close()
+        assert (reader.failure, reader.text_length) == (None, expected)

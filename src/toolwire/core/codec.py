@@ -161,6 +161,8 @@ class StreamReader(Protocol):
     """The places of texts in which U+FFFD replaced half of a surrogate pair."""
     is_frame_changed: bool
     """Was something mended in the JSON of the last frame?"""
+    repeated_length: int
+    """Characters of what `read_repeat` has read, as `measure_text` counts them."""
 
     def feed(self, data: bytes) -> list[Event]: ...
 

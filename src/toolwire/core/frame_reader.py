@@ -8,6 +8,7 @@ from typing import ClassVar
 from toolwire.core.events import Event, SourceFrame
 from toolwire.core.json_values import Path
 from toolwire.core.sse import FrameTemplate
+from toolwire.core.tokens import measure_text
 
 EVENT_PATH: Path = (None, "event")
 """Where the frames of a stream are, each by its number."""
@@ -26,6 +27,7 @@ class FrameReader:
     def __init__(self) -> None:
         self.replaced_halves: list[Path] = []
         self.is_frame_changed = False
+        self.repeated_length = 0
         self._events: list[Event] = []
         """The events of the bytes that are being read."""
         self._frame = self.silent_frame
@@ -45,5 +47,6 @@ class FrameReader:
         if text is not None:
             self._frame_count += 1
             self._failed_templates = 0
+            self.repeated_length += len(text) if text.isascii() else measure_text(text)
             self._add_repeat(text)
         return text

@@ -103,8 +103,7 @@ class StreamTranslation:
         of the client's own protocol says is not changed."""
         self.failure: Failure | None = None
         self.usage: Usage | None = None
-        self.text_length = 0
-        """Characters of text and arguments in this round, for an estimate where the provider does not say its usage."""
+        self._event_text_length = 0
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
         """The tools that the answer calls, by the provider's names."""
@@ -156,7 +155,7 @@ class StreamTranslation:
     def _translate_piece(self, piece: bytes) -> bytes:
         run = self._run
         if run is None or (text := self._reader.read_repeat(piece)) is None:
-            return self._translate_events(self._reader.feed(piece), piece)
+            return self._translate_read(self._reader.feed(piece), piece)
         if self._mode is PASSING:
             return self._pass_repeat(run, text, piece)
         return self._translate_repeat(run, text)
@@ -168,12 +167,12 @@ class StreamTranslation:
         response = provider.read_response(expect_object(parse_body(body, options.max_bytes, repairs), None))
         self.ledger.note_repairs(repairs)
         self._reader, self._run = provider.make_stream_reader(), None
-        out = self._translate_events(list(ev.unfold(replace_fields(response, origin=None))))
+        out = self._translate_read(list(ev.unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
 
     def close(self) -> bytes:
         """The end of the provider's stream: returns what the client still needs."""
-        closing = self._translate_events(self._reader.close())
+        closing = self._translate_read(self._reader.close())
         return closing if self.needs_next_round else closing + self._finish()
 
     def _finish(self) -> bytes:
@@ -196,11 +195,23 @@ class StreamTranslation:
             raise ValueError("this stream has only one round")
         self._reader, self._run = self._exchange.provider.make_stream_reader(), None
         self._repair = self._exchange.start_repair(self.ledger)
-        self.text_length = 0
+        self._event_text_length = 0
         return self._exchange.next_request(self.rounds, results)
 
+    @property
+    def text_length(self) -> int:
+        """Characters of text and arguments that the provider has sent in this round, as `measure_text` counts them: for
+        an estimate where it does not say its usage."""
+        return self._event_text_length + self._reader.repeated_length
+
+    def _translate_read(self, events: list[ev.Event], piece: bytes = b"") -> bytes:
+        """Translate the events that the reader has read from a piece of the stream."""
+        for event in events:
+            if type(event) is ev.TextDelta or type(event) is ev.ArgumentsDelta:
+                self._event_text_length += measure_text(event.text)
+        return self._translate_events(events, piece)
+
     def _translate_events(self, events: list[ev.Event], piece: bytes = b"") -> bytes:
-        """Translate the events that were read from a piece of the stream."""
         if self._reader.replaced_halves:
             self.ledger.note_repairs(self._reader.replaced_halves)
         repair = self._repair
@@ -340,7 +351,6 @@ class StreamTranslation:
 
     def _translate_repeat(self, run: TextRun, text: str) -> bytes:
         """Translate one more delta of a run, of which only the text is known."""
-        self.text_length += len(text) if text.isascii() else measure_text(text)
         if self._repair is not None:
             assert self._repair.take_repeat is not None
             taken = self._repair.take_repeat(text)
@@ -360,8 +370,8 @@ class StreamTranslation:
         if run.fold is not None:
             run.fold(text)
         if run.change is not None and (changed := run.change(text)) is not None:
-            text = changed
-        return write(text) if text else b""
+            return write(changed) if changed else b""
+        return write(text)
 
     def _start_run(self, run: TextRun) -> DeltaWriter | None:
         """Look up who gets the texts of a run. None: each must be translated as an event."""
@@ -388,9 +398,6 @@ class StreamTranslation:
             self.ended = isinstance(event, ev.ResponseEnd)
             if isinstance(event, ev.ChoiceEnd):
                 self.finishes += (event.finish.kind,)
-            elif isinstance(event, (ev.TextDelta, ev.ArgumentsDelta)):
-                text = event.text
-                self.text_length += len(text) if text.isascii() else measure_text(text)
             elif isinstance(event, ev.PartStart) and isinstance(event.part, Call):
                 self.called_tools += (event.part.name,)
 

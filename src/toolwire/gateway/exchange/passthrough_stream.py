@@ -53,8 +53,7 @@ class PassthroughStream:
         self._last_event: Event | None = None
         self._open_calls: set[int] = set()
         self.usage: Usage | None = None
-        self.text_length = 0
-        """Characters of text and arguments, as `measure_text` counts them."""
+        self._event_text_length = 0
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
         self.describe_failure: Callable[[Failure], Failure] = keep_failure
@@ -69,22 +68,15 @@ class PassthroughStream:
     def feed(self, data: bytes) -> bytes:
         if self.is_cut_off:
             return b""
-        if not self._partial_frame and self._is_repeat(data):  # mostly a piece is one delta after another
+        if not self._partial_frame and self._reader.read_repeat(data) is not None:  # one delta after another, mostly
             return data
-        frames = self._framing.cut_frames(self._partial_frame, data)
-        return b"".join([frame if self._is_repeat(frame) else self._pass_frame(frame) for frame in frames])
-
-    def _is_repeat(self, data: bytes) -> bool:
-        """Are these bytes one whole frame that repeats the one before, with another text?"""
-        text = self._reader.read_repeat(data)
-        if text is None:
-            return False
-        self.text_length += len(text) if text.isascii() else measure_text(text)
-        return True
+        return b"".join(map(self._pass_frame, self._framing.cut_frames(self._partial_frame, data)))
 
     def _pass_frame(self, frame: bytes) -> bytes:
         if self.is_cut_off:
             return b""
+        if self._reader.read_repeat(frame) is not None:
+            return frame
         frame = self._strip_mark(frame)
         return self._take_events(self._reader.feed(self._framing.prepare_frame(frame)), frame)
 
@@ -152,12 +144,17 @@ class PassthroughStream:
 
     def _add_part_event(self, event: Event) -> None:
         if type(event) is TextDelta or type(event) is ArgumentsDelta:
-            self.text_length += len(event.text) if event.text.isascii() else measure_text(event.text)
+            self._event_text_length += measure_text(event.text)
         elif type(event) is PartStart and isinstance(event.part, Call):
             self._open_calls.add(event.index)
             self.called_tools += (event.part.name,)
         elif type(event) is PartEnd and event.index in self._open_calls and not event.incomplete:
             self.has_complete_call = True
+
+    @property
+    def text_length(self) -> int:
+        """Characters of text and arguments, as `measure_text` counts them."""
+        return self._event_text_length + self._reader.repeated_length
 
     @property
     def round_usage(self) -> Usage | None:

@@ -36,6 +36,7 @@ from toolwire.core.json_values import (
 from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import is_nonempty
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
+from toolwire.core.tokens import measure_text
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import (
     OpenCall,
@@ -129,6 +130,7 @@ class StreamReader(FrameReader):
                 self._usage = (template.usage, self._frame_count)
             self._frame_count += 1
             self._failed_templates = 0
+            self.repeated_length += len(text) if text.isascii() else measure_text(text)
             open_text.pieces.append(text)
             self._splitter.forget_recent()
         return text
