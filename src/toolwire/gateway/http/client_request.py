@@ -471,7 +471,8 @@ class HttpRequest(ClientRequest):
 
     def write_nowait(self, data: bytes) -> bool:
         size = len(data)
-        head, write = _chunk_heads.get(size), self._chunk_writer
+        head = _chunk_heads.get(size)
+        write = self._chunk_writer
         if head is None or write is None:
             return self._write_uncommon(data)
         connection = self._connection

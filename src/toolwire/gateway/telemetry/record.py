@@ -83,8 +83,8 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
         add_piece, add_time = self.pieces.append, self.times.append
 
         def write_and_copy(data: bytes) -> bool:
-            self.free -= len(data) + PIECE_SIZE
-            if self.free >= 0 or self._reserve_more(data, budget):
+            self.free = free = self.free - len(data) - PIECE_SIZE
+            if free >= 0 or self._reserve_more(data, budget):
                 add_piece(data)
                 add_time(clock())
             return write(data)
