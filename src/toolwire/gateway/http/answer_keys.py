@@ -18,14 +18,14 @@ deltas, other choices. What ends like one letter of a key must not wait for long
 
 _LABELS = frozenset(
     b"type object status role phase id item_id call_id response_id responseId model modelVersion provider service_tier "
-    b"system_fingerprint finish_reason finishReason stop_reason native_finish_reason obfuscation".split()
+    b"system_fingerprint finish_reason finishReason stop_reason native_finish_reason obfuscation p".split()
 )
 """Members that hold ids and the words of a protocol. Clients put no text together of them, and they must not wait: a
-`status` that is `in_progress` ends like the first letter of many keys."""
+`status` that is `in_progress` ends like the first letter of many keys. Converse fills its events up with `p`."""
 _EVENT_START = b"data:"
 _MEMBER = re.compile(rb'(?<!\\)"((?:[^"\\]|\\.)*+)"\s*:\s*"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 """A member that is a string. No opening quotation mark stands behind a backslash."""
-_INDEX = re.compile(rb'index"\s*:\s*(\d+)')
+_INDEX = re.compile(rb'[iI]ndex"\s*:\s*(\d+)')
 _LETTERS = re.compile(rb"\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL)
 _SHORT_ESCAPES = {b"\\n": b"\n", b"\\t": b"\t", b"\\r": b"\r", b"\\b": b"\b", b"\\f": b"\f", b"\\\\": b""}
 

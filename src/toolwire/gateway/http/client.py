@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from toolwire.core.event_stream import CONTENT_TYPE as EVENT_STREAM
 from toolwire.gateway.http.answer_keys import AnswerKeys
 from toolwire.gateway.http.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.http.connection import (
@@ -27,6 +28,7 @@ from toolwire.gateway.http.connection import (
     out_of_memory,
 )
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
+from toolwire.gateway.http.message_keys import MessageKeys
 from toolwire.gateway.http.redact import make_key_filter
 from toolwire.gateway.http.write_queue import WriteQueue
 from toolwire.gateway.settings.address import Address
@@ -180,7 +182,7 @@ class HttpResponse:
         self._connection: UpstreamConnection | None = connection
         self._final_result: bytes | TransportError = b""
         self._decompressor: Decompressor | None = None
-        self._hidden: AnswerKeys | None = None
+        self._hidden: AnswerKeys | MessageKeys | None = None
         self.status = connection.status
         self.headers = connection.headers
         """With lower-case names, and without those that describe a compression that was undone."""
@@ -194,13 +196,14 @@ class HttpResponse:
         """Whoever reads the answer, its headers or its body, does not see these keys."""
         known = make_key_filter(keys, self.status >= 300)
         if known is not None:
-            self._hidden = AnswerKeys(known)
+            has_messages = self.headers.get("content-type", "").startswith(EVENT_STREAM)
+            self._hidden = MessageKeys(known) if has_messages else AnswerKeys(known)
             self.headers = known.clean_headers(self.headers)
 
     def take_answer_keys(self) -> AnswerKeys | None:
         """For whoever decodes this body, in whose framing a key may be hidden: from now on it comes as it is."""
         hidden, self._hidden = self._hidden, None
-        return hidden
+        return None if hidden is None else AnswerKeys(hidden.known)
 
     async def read(self, limit: int) -> bytes | TransportError:
         """The whole body, or the rest of it; more than `limit` bytes are an error."""
@@ -283,11 +286,13 @@ class HttpResponse:
         if self._hidden is not None and (data := self._hidden.close()):
             sink(data)
 
-    def _make_hiding_sink(self, hidden: AnswerKeys, sink: ChunkSink) -> ChunkSink:
-        is_clean = hidden.known.is_clean
+    def _make_hiding_sink(self, hidden: AnswerKeys | MessageKeys, sink: ChunkSink) -> ChunkSink:
+        is_clean, has_lines = hidden.known.is_clean, type(hidden) is AnswerKeys
 
         def pour(data: bytes) -> bool:
-            if not hidden.is_waiting and data[-1] == LINE_FEED and is_clean(data):  # as nearly every event of a stream
+            if (
+                has_lines and not hidden.is_waiting and data[-1] == LINE_FEED and is_clean(data)
+            ):  # as nearly every event of a stream
                 return sink(data)
             shown = hidden.feed(data)
             return sink(shown) if shown else True
