@@ -23,7 +23,7 @@ SESSION_HEADERS = (
     "session-id",  # Codex
     "session_id",  # older versions of Codex
 )
-"""Headers in which agents name their session."""
+"""Headers in which agents name their session (recorded traffic, November 2026)."""
 MAX_START = 32 * 1024
 """Bytes at the start of a conversation that are read."""
 MAX_START_TURNS = 8

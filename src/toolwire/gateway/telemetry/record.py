@@ -289,7 +289,7 @@ SUBAGENT_HEADERS = (
     "x-claude-code-agent-id",  # Claude Code: the id of the sub-agent
     "x-openai-subagent",  # Codex: what it is for, such as `review` or `compact`
 )
-"""Headers that agents send with the requests of their sub-agents."""
+"""Headers that agents send with the requests of their sub-agents (recorded traffic, November 2026)."""
 
 
 def find_subagent(headers: Mapping[str, str]) -> str:

@@ -1,4 +1,7 @@
-"""Errors: the same object as a body and in a stream."""
+"""Errors: the same object as a body and in a stream.
+
+Source: the types of the Python SDK `anthropic` 2.8.0 and Anthropic's pages (copies of 2026-08-22), looked up in
+November 2026."""
 
 from __future__ import annotations
 

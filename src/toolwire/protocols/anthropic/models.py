@@ -1,4 +1,7 @@
-"""What Claude models accept, by family, and cache breakpoints. An unknown model counts as an older, permissive one."""
+"""What Claude models accept, by family, and cache breakpoints. An unknown model counts as an older, permissive one.
+
+Source: Anthropic's pages on models, thinking and effort (copies of 2026-08-22, newer ones in part), and `claude-*` in
+the types of the Python SDK `anthropic` 2.8.0, looked up in November 2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The name of the protocol, the keys it knows, and the tables that reader and writer share."""
+"""The name of the protocol, the keys it knows, and the tables that reader and writer share.
+
+Source: the types of the Python SDK `anthropic` 2.8.0 and Anthropic's pages (copies of 2026-08-22), looked up in
+November 2026."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A model is known by its id (`us.anthropic.claude-…`, an ARN of a foundation model). The ARN of an application profile, a
 provisioned model or a prompt router says nothing about the model: then nothing is left out that some model takes
 (bifrost#6933 lost the cache points of such profiles).
+
+Source: AWS's pages on the models, on prompt caching and on tool use, looked up in November 2026; single rows say more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Errors: `{"error": {code, message, status, details}}`, as a body and in a stream."""
+"""Errors: `{"error": {code, message, status, details}}`, as a body and in a stream.
+
+Source: the Python SDK `google-genai` 3.1.0, the protos of `google-ai-generativelanguage` 0.12.1 and Vertex AI's
+discovery document of 2026-11-06, looked up in November 2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Endpoints, credentials, token counts, the list of models, and the framings of a stream (SSE, one JSON array)."""
+"""Endpoints, credentials, token counts, the list of models, and the framings of a stream (SSE, one JSON array).
+
+Source: the Python SDK `google-genai` 3.1.0, the protos of `google-ai-generativelanguage` 0.12.1 and Vertex AI's
+discovery document of 2026-11-06, looked up in November 2026."""
 
 from __future__ import annotations
 

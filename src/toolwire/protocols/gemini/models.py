@@ -1,4 +1,7 @@
-"""What Gemini models accept, by the version and the size in their names."""
+"""What Gemini models accept, by the version and the size in their names.
+
+Source: Google's guides on thinking and function calling (copies of 2026) and recorded traffic; `thinkingConfig` in
+the Python SDK `google-genai` 3.1.0. Looked up in November 2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chat errors, as a body or in a stream, of OpenAI and of compatible servers: read as failures, and written."""
+"""Chat errors, as a body or in a stream, of OpenAI and of compatible servers: read as failures, and written.
+
+Source: the types of the Python SDK `openai` 3.49.0 and OpenAI's OpenAPI document of 2026-08-21, looked up in November
+2026; what compatible servers do differently is from recorded traffic and the conformance cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chat Completions over HTTP: paths, headers and lists of models."""
+"""Chat Completions over HTTP: paths, headers and lists of models.
+
+Source: the types of the Python SDK `openai` 3.49.0 and OpenAI's OpenAPI document of 2026-08-21, looked up in November
+2026; what compatible servers do differently is from recorded traffic and the conformance cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """What each OpenAI model accepts in Chat Completions, by its name: keys, reasoning efforts and roles; how settings are
-written for it; and the quirks of compatible servers."""
+written for it; and the quirks of compatible servers.
+
+Source: OpenAI's guides on reasoning (copies of 2026) and the types of the Python SDK `openai` 3.49.0, looked up in
+November 2026; for compatible servers and single rows what is said there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The words of Chat Completions as tables: its name, the keys it knows, roles, finish reasons and kinds of content."""
+"""The words of Chat Completions as tables: its name, the keys it knows, roles, finish reasons and kinds of content.
+
+Source: the types of the Python SDK `openai` 3.49.0 and OpenAI's OpenAPI document of 2026-08-21, looked up in November
+2026; what compatible servers do differently is from recorded traffic and the conformance cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Responses errors: the HTTP error body, the `error` of a failed answer, and the last event of a failed stream."""
+"""Responses errors: the HTTP error body, the `error` of a failed answer, and the last event of a failed stream.
+
+Source: the types of the Python SDK `openai` 3.49.0 and OpenAI's OpenAPI document of 2026-08-21, looked up in November
+2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What OpenAI's models refuse in Responses, by their name. An unknown model is assumed to accept everything."""
+"""What OpenAI's models refuse in Responses, by their name. An unknown model is assumed to accept everything.
+
+Source: OpenAI's guides on reasoning (copies of 2026), and what `openai_efforts` in `core/tokens.py` names; looked up
+in November 2026."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRe
 from toolwire.gateway.telemetry.running import RunningExchange
 
 MIN_TOKENS = 1024
-"""Tokens of the shortest prompt that providers cache (OpenAI; Anthropic: 1,024 to 4,096)."""
+"""Tokens of the shortest prompt that providers cache (OpenAI; Anthropic: 1,024 to 4,096; their guides on prompt
+caching, copies of 2026)."""
 MIN_BODY, MAX_BODY = 4096, 8 * 1024 * 1024
 """Bytes of the requests that are looked at."""
 CACHE_SECONDS = 300.0
