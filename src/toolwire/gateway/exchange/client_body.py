@@ -47,6 +47,10 @@ class CheckedNames(Struct, frozen=True, gc=False):
 PLAIN_NAMES = CheckedNames()
 
 
+_is_place = (-1).__ne__
+"""Has `find` found something?"""
+
+
 class ClientBody(Struct, eq=False):
     """The bytes of a request, its outermost members, the decoded value and the request in the internal form: each is
     made at most once, and shared by all who ask."""
@@ -78,11 +82,8 @@ class ClientBody(Struct, eq=False):
 
     def may_have(self, markers: Sequence[bytes]) -> bool:
         """Is one of these in its bytes? Without them it need not be read."""
-        find = self.data.find  # `in` is ten times slower: it raises and drops an error first
-        for marker in markers:  # noqa: SIM110 — a generator would cost more than the search
-            if find(marker) >= 0:
-                return True
-        return False
+        # `in` is ten times slower: it raises and drops an error first; and a loop would cost more than the search.
+        return any(map(_is_place, map(self.data.find, markers)))
 
     def decode(self) -> Object:
         """The whole value; what a key has that is there twice is its last value. Raises Malformed."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import filterfalse
 from json import JSONDecodeError, JSONDecoder
-from typing import cast
+from typing import Protocol, cast
 
 from msgspec import Raw
 
@@ -30,8 +30,15 @@ MAX_START_TURNS = 8
 """Turns at the start among which the first one of the user is expected: instructions can be turns, too."""
 _is_environment = re.compile(r"\s*<").match
 """Agents put their environment into a text that begins so."""
-_scan_value = JSONDecoder().raw_decode
-_skip_separator = cast("Callable[[str, int], re.Match[str]]", re.compile(r"[\s,]*").match)
+
+
+class _Scanner(Protocol):
+    scan_once: Callable[[str, int], tuple[Json, int]]
+
+
+_scan_value = cast("_Scanner", JSONDecoder()).scan_once
+"""The value at a place of a text, and its end; raises StopIteration where there is none."""
+_find_item = re.compile(r"[\s,]*+(?!\])").match
 
 
 def find_named_session(headers: Mapping[str, str]) -> str:
@@ -59,32 +66,27 @@ def read_start(turns: Raw) -> str:
     """The text of the user's first turn, of the turns or of the only one as a text (Responses). Instructions do not
     count: many contain the time, and a new session for every turn would hide just that. Only the start is read."""
     text = bytes(memoryview(turns)[:MAX_START]).decode("utf-8", "ignore")
-    try:
-        if text.startswith("["):
-            return _read_first_turn(text)
-        return str(_scan_value(text)[0]) if text.startswith('"') else ""
-    except (JSONDecodeError, RecursionError):
-        return text  # the first turn is longer
-
-
-def _read_first_turn(text: str) -> str:
-    """Raises JSONDecodeError if the text is cut before its end."""
+    if text.startswith('"'):
+        text = f'[{{"content":{text}}}]'
     passed: list[str] = []
     at, first_end = 1, 0
-    for _ in range(MAX_START_TURNS):
-        at = _skip_separator(text, at).end()
-        if text.startswith("]", at):
-            break
-        turn, at = _scan_value(text, at)
-        first_end = first_end or at
-        if not isinstance(turn, dict) or turn.get("role", "user") != "user":  # Gemini does not need a role
-            continue
-        content = turn.get("content", turn.get("parts"))
-        texts = [content] if isinstance(content, str) else _list_texts(content)
-        own = [*filterfalse(_is_environment, texts)]
-        if own:
-            return "\n".join(own)
-        passed += texts
+    try:
+        for _ in range(MAX_START_TURNS):
+            item = _find_item(text, at)
+            if item is None:
+                break
+            turn, at = _scan_value(text, item.end())
+            first_end = first_end or at
+            if type(turn) is not dict or turn.get("role", "user") != "user":  # Gemini does not need a role
+                continue
+            content = turn["content"] if "content" in turn else turn.get("parts")
+            texts = [content] if type(content) is str else _list_texts(content)
+            own = [*filterfalse(_is_environment, texts)]
+            if own:
+                return "\n".join(own)
+            passed += texts
+    except (JSONDecodeError, StopIteration, RecursionError):
+        return text if text.startswith("[") else ""  # the first turn is longer
     return "\n".join(passed) or text[1:first_end]  # a picture, perhaps
 
 

@@ -483,7 +483,7 @@ def _encode_headers(headers: Headers, suffix: str = "") -> bytes:
     text = ""
     for name, value in headers:
         line = f"{name}: {value}"
-        if "\n" in line or "\r" in line or "\0" in line:
+        if not line.isprintable() and ("\n" in line or "\r" in line or "\0" in line):
             raise ValueError("a header of the request contains a line break or a zero byte")
         text += f"{line}\r\n"
     try:

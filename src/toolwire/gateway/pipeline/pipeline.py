@@ -163,8 +163,9 @@ class Pipeline:
             seconds = self._share_time(call, len(others), deadline) if others else math.inf
             refused = await self._admit_target(call, target) if self.stages.admit_target else None
             answer = refused or await self._try_target(call, target, seconds)
-            if type(answer) is AttemptFailed:
-                answer = await self._retry_target(call, target, answer, later, deadline, seconds)
+            if type(answer) is not AttemptFailed:
+                return answer
+            answer = await self._retry_target(call, target, answer, later, deadline, seconds)
             if type(answer) is not AttemptFailed:
                 return answer
             if first_failure is None or _ends_sooner(answer, first_failure, target.provider, available[0].provider):
@@ -214,8 +215,9 @@ class Pipeline:
         if token_limit is None and upstream.codec.name != call.client_codec.name:
             learnt = health.token_limits.get((target.provider.name, target.model))
             token_limit = learnt or self.runtime.find_output_limit(upstream)
-        has_refused_tools = (target.provider.name, target.model) in health.models_without_tools
-        prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""
+        without_tools = health.models_without_tools
+        has_refused_tools = without_tools and (target.provider.name, target.model) in without_tools
+        prompts_tools = bool(has_refused_tools) and upstream.prompt_if_refused != ""
         attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
         prepared = await self._prepare(call, attempt)
         if type(prepared) is AttemptFailed:

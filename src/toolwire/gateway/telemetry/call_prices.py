@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from toolwire.core.ir import Origin
+from toolwire.core.json_values import Json
 from toolwire.gateway.models.amounts import UNIT_DIGITS, round_amount
 from toolwire.gateway.models.prices import PriceFinder, find_prices
 from toolwire.gateway.settings.config import Provider
@@ -36,7 +36,10 @@ class CallPricer:
             self._finders.clear()
             self._start, self._end = at - at % 60, at - at % 60 + 60
         names = (call.provider, call.model, usage.service_tier)
-        finder = self._finders[names] if names in self._finders else self._find_prices(*names, at)
+        try:
+            finder = self._finders[names]
+        except KeyError:
+            finder = self._find_prices(*names, at)
         if finder is not None:
             prices = finder.find_unit_prices(usage.input)
             cost = prices.price(usage, finder.source)
@@ -44,8 +47,9 @@ class CallPricer:
                 call.cost = cost.total if prices.decimals <= UNIT_DIGITS else round_amount(cost.total)
         elif call.provider in self._providers and self._providers[call.provider].embedded:
             call.cost = Decimal(0)
-        if usage.origin is not None:
-            call.reported_cost = read_reported_cost(usage.origin)
+        wire = usage.origin.wire if usage.origin is not None else None
+        if type(wire) is dict and "cost" in wire:
+            call.reported_cost = read_reported_cost(wire["cost"])
 
     def _find_prices(self, provider: str, model: str, service_tier: str, at: float) -> PriceFinder | None:
         if len(self._finders) >= MAX_REMEMBERED:
@@ -56,12 +60,8 @@ class CallPricer:
         return finder
 
 
-def read_reported_cost(origin: Origin) -> Decimal | None:
+def read_reported_cost(value: Json) -> Decimal | None:
     """What the provider says itself that the call costs: OpenRouter does, as `cost` beside the tokens."""
-    wire = origin.wire
-    if type(wire) is not dict or "cost" not in wire:
-        return None
-    value = wire["cost"]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     amount = Decimal(repr(value))

@@ -15,6 +15,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -408,8 +409,9 @@ class Metrics:
 
     def count_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
         values, known = self._values, self._exchange_cells
-        self._count_caches(records)
         for record in records:
+            if record.cache is not None:
+                self.count_cache(record, record.cache)
             usage = None if record.answer.is_estimated else record.answer.usage
             kind: ExchangeKind = (
                 record.upstream, record.client.protocol, record.asked.operation, record.asked.stream, record.status,
@@ -436,9 +438,9 @@ class Metrics:
                 values[cells.first_byte + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
                 values[cells.first_byte + _SUM_CELL] += seconds
             if usage is not None:
-                for cell, count in zip(cells.tokens, read_counts(usage), strict=True):
-                    if count:
-                        values[cell] += count
+                counts = read_counts(usage)
+                for cell, count in compress(zip(cells.tokens, counts, strict=True), counts):
+                    values[cell] += count
 
     def _find_cost_cells(self, record: ExchangeRecord, call: CallUsage) -> tuple[int, int]:
         """The cells for the cost of a call, and for calls whose cost is not known."""
@@ -454,11 +456,6 @@ class Metrics:
                 self._cost_cells.clear()
             self._cost_cells[call.provider, call.model, record.client.key_name] = cells
         return cells
-
-    def _count_caches(self, records: Sequence[ExchangeRecord]) -> None:
-        for record in records:
-            if record.cache is not None:
-                self.count_cache(record, record.cache)
 
     def count_cache(self, record: ExchangeRecord, report: CacheReport) -> None:
         provider, model, cause = record.upstream.provider, self._model_label(record), report.cause

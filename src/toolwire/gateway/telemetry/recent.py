@@ -118,11 +118,13 @@ def pack_exchange(record: ExchangeRecord) -> bytes | None:
     """A finished exchange in one piece; None if it stays as it is, because it is large or a name is not Unicode."""
     if record.traffic.bytes_in + record.traffic.bytes_out > MAX_PACKED:
         return None
-    usage = record.answer.usage
+    usage = bare = record.answer.usage
     if usage is not None and usage.origin is not None:
-        record.answer.usage = msgspec.structs.replace(usage, origin=None)  # the provider's JSON is in its answer
+        bare = record.answer.usage = msgspec.structs.replace(usage, origin=None)  # the provider's JSON is in its answer
     for call in record.costs.calls:
-        if call.usage is not None and call.usage.origin is not None:
+        if call.usage is usage:  # mostly: the client gets the answer of one call
+            call.usage = bare
+        elif call.usage is not None and call.usage.origin is not None:
             call.usage = msgspec.structs.replace(call.usage, origin=None)
     try:
         return _encode(record)

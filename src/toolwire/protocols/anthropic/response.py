@@ -105,6 +105,10 @@ def read_finish(node: Object, path: Path, reading: ReadContext) -> Finish | None
 _COUNT_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
+_HOUR_KEYS = ("cache_creation", "ephemeral_1h_input_tokens")
+_SEARCH_KEYS = ("server_tool_use", "web_search_requests")
+
+
 def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Anthropic counts cached tokens apart from the other input tokens."""
     fresh, output, read, written = get_counts(usage, _COUNT_KEYS, path)
@@ -122,8 +126,8 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         written,
         get_count(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
         origin=reading.read_origin(usage, path, known),
-        cache_write_1h=find_count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
-        searches=find_count(usage, "server_tool_use", "web_search_requests"),
+        cache_write_1h=find_count(usage, *_HOUR_KEYS) if _HOUR_KEYS[0] in usage else None,
+        searches=find_count(usage, *_SEARCH_KEYS) if _SEARCH_KEYS[0] in usage else None,
     )
 
 

@@ -227,6 +227,7 @@ def fold_months(query: LedgerQuery, sums: Iterable[UsageSum]) -> list[UsageSum]:
 
 MAX_COUNT = 10**12
 """Larger counts of a provider are nonsense, and their sums would not fit."""
+_is_count = range(MAX_COUNT + 1).__contains__
 Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
 Names: TypeAlias = tuple[str, str, str, str, str, str, str]
 _NO_COUNTS: Counts = (None, None, None, None, None)
@@ -259,7 +260,7 @@ def _clean_names(*names: str) -> Names:
 
 def _read_counts(usage: Usage) -> Counts:
     counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
-    if min(filter(None, counts), default=0) >= 0 and max(filter(None, counts), default=0) <= MAX_COUNT:
+    if all(map(_is_count, filter(None, counts))):
         return counts
     return tuple(count and min(max(count, 0), MAX_COUNT) for count in counts)  # type: ignore[return-value]
 
