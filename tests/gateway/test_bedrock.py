@@ -7,7 +7,9 @@ import os
 import threading
 import time
 from base64 import b64encode
+from calendar import timegm
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -288,22 +290,43 @@ def test_a_refusal_of_another_kind_is_not_repeated(tmp_path: Path) -> None:
     assert len(cloud.seen) == 1
 
 
+def check_time(seen: Seen, hours: int) -> Answer:
+    """AWS, where it is some hours later: it refuses signatures that are five minutes off, and says its own time."""
+    now = time.time() + hours * 3600
+    signed = timegm(time.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ"))
+    if abs(signed - now) < 300:
+        return respond(seen)
+    kind = {"x-amzn-errortype": "InvalidSignatureException", "date": formatdate(now, usegmt=True)}
+    return Answer(403, {"message": "Signature not yet current"}, kind)
+
+
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_clock_that_is_off_is_noticed_once(tmp_path: Path, hours: int) -> None:
-    """AWS refuses signatures that are more than five minutes off, and says its own time."""
-
-    def check_time(seen: Seen) -> Answer:
-        now = time.time() + hours * 3600
-        signed = time.mktime(time.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")) - time.timezone
-        if abs(signed - now) < 300:
-            return respond(seen)
-        kind = {"x-amzn-errortype": "InvalidSignatureException", "date": formatdate(now, usegmt=True)}
-        return Answer(403, {"message": "Signature not yet current"}, kind)
-
-    with serve_cloud(check_time) as cloud, stage(tmp_path, cloud) as port:
+    with serve_cloud(lambda seen: check_time(seen, hours)) as cloud, stage(tmp_path, cloud) as port:
         assert [ask_claude(port, NEW).status for _ in range(3)] == [200, 200, 200]
     assert len(cloud.seen) == 4
     assert all(is_signed(seen, KEYS, REGION, "bedrock") for seen in cloud.seen)
+
+
+def test_all_requests_that_were_signed_with_a_wrong_clock_are_repeated(tmp_path: Path) -> None:
+    """Not only the first one: the others are refused when the right time is known already."""
+    count = 8
+    refused = threading.Barrier(count)
+
+    def refuse_together(seen: Seen) -> Answer:
+        answer = check_time(seen, 2)
+        if answer.status == 403:
+            refused.wait(PATIENCE)
+        return answer
+
+    with (
+        serve_cloud(refuse_together) as cloud,
+        stage(tmp_path, cloud) as port,
+        ThreadPoolExecutor(count) as pool,
+    ):
+        asked = [pool.submit(ask_claude, port, NEW) for _ in range(count)]
+        assert [one.result().status for one in asked] == [200] * count
+    assert len(cloud.seen) == 2 * count
 
 
 def test_a_wrong_signature_without_a_difference_of_clocks_is_not_repeated(tmp_path: Path) -> None:

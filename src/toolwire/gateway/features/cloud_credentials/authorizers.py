@@ -47,6 +47,8 @@ class Authorization(Struct, frozen=True):
     secrets: tuple[str, ...]
     """What no answer may repeat."""
     lease: Lease[BearerToken] | Lease[AwsKeys]
+    skew: float = 0.0
+    """How much later it was taken to be at the provider than here."""
 
 
 class Authorizer(Protocol):
@@ -135,10 +137,11 @@ class SigningAuthorizer:
             return lease
         keys, signed = lease.value, {name: request.headers[name] for name in request.headers if name in SIGNED_HEADERS}
         signed["host"] = request.host
-        date = write_amz_date(self._now() + self._skew)
+        skew = self._skew
+        date = write_amz_date(self._now() + skew)
         added = sign_request(keys, self._scope, request.method, request.target, signed, request.body, date)
         secrets = (keys.secret_key, *([keys.session_token[-HIDDEN_LENGTH:]] if keys.session_token else []))
-        return Authorization(tuple(added.items()), secrets, lease)
+        return Authorization(tuple(added.items()), secrets, lease, skew)
 
     def may_renew(self, status: int) -> bool:
         return status in (400, 401, 403)
@@ -150,9 +153,10 @@ class SigningAuthorizer:
         if not _SKEWED.search(reason):
             return False
         skew = _read_date(refusal.headers.get("date", "")) - self._now()
-        changes = abs(skew - self._skew) > _MIN_SKEW
-        self._skew = skew if changes else self._skew
-        return changes
+        if not abs(skew - used.skew) > _MIN_SKEW:  # also if it is not known
+            return False
+        self._skew = skew
+        return True
 
     async def check(self) -> Lease[AwsKeys] | CredentialProblem:
         return await self._keeper.get()
