@@ -320,7 +320,7 @@ def test_credentials_of_clouds_are_tried_when_asked(doctor: Doctor) -> None:
     untried.check("provider good", "ok", "uses the managed identity of this machine in Azure")
     found = "accepts the credentials (Microsoft Entra ID (managed identity), found by managed identity, for 60 more minutes)"
     report.check("provider good", "ok", found, "claude-1 answers")
-    report.check("provider bad", "problem", "the command `no-such-program` gives no credential", "check `auth_command`")
+    report.check("provider bad", "problem", "no credentials from the command `no-such-program`", "check `auth_command`")
     report.check("provider closed", "problem", "refuses the credentials", "check which models and regions")
 
 

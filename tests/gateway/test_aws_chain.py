@@ -219,7 +219,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     found = load("own")
     assert isinstance(found, CredentialProblem)
-    assert str(found) == "AWS (profile `own`) gives no credential: botocore is not installed (install `toolwire[aws]`)"
+    assert str(found) == "no credentials from AWS (profile `own`): botocore is not installed (install `toolwire[aws]`)"
 
 
 def test_what_a_service_refuses_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

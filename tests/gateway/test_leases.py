@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from toolwire.gateway.features.cloud_credentials import leases
 from toolwire.gateway.features.cloud_credentials.leases import (
     DROP_SECONDS,
+    FETCH_SECONDS,
     MAX_WAIT,
     RENEW_SECONDS,
     CredentialProblem,
     Lease,
     LeaseKeeper,
 )
+from toolwire.gateway.http.redact import redact
 
 LIFE = 3600.0
 
@@ -28,6 +31,7 @@ class Source:
         self.gate: asyncio.Event | None = None
         self.fails = False
         self.life = LIFE
+        self.has_end = True
         self.time = 1_000_000.0
 
     def now(self) -> float:
@@ -40,7 +44,7 @@ class Source:
             await self.gate.wait()
         if self.fails:
             return CredentialProblem("the fake cloud", "it is closed", "open it")
-        return Lease(f"credential {number}", self.time + self.life)
+        return Lease(f"credential {number}", self.time + self.life, has_end=self.has_end)
 
     def keep(self) -> LeaseKeeper[str]:
         def fail(error: BaseException) -> None:
@@ -147,7 +151,7 @@ def test_if_it_cannot_be_renewed_the_old_one_serves_to_its_end() -> None:
         source.time += 1
         problem = await keeper.get()
         assert isinstance(problem, CredentialProblem)
-        assert str(problem) == "the fake cloud gives no credential: it is closed (open it)"
+        assert str(problem) == "no credentials from the fake cloud: it is closed (open it)"
         assert source.asked < 12  # the pauses between them grow
 
     run(test)
@@ -277,3 +281,61 @@ def test_a_failure_is_reported_once_and_so_is_its_end() -> None:
 @pytest.mark.parametrize("shown", [Lease("credential of somebody"), [Lease("credential of somebody", 5.0)]])
 def test_what_holds_a_credential_does_not_show_it(shown: object) -> None:
     assert "credential" not in repr(shown)
+
+
+def test_one_that_has_ended_already_is_a_failure_and_not_asked_for_again_and_again() -> None:
+    async def test(source: Source, keeper: LeaseKeeper[str]) -> None:
+        source.life = -60.0
+        problems = [await keeper.get() for _ in range(50)]
+        assert source.asked == 1
+        assert "what it gives has ended already, at 1970-01-12 13:45:40 UTC" in str(problems[-1])
+
+    run(test)
+
+
+def test_one_whose_end_nobody_says_serves_until_there_is_another_one() -> None:
+    async def test(source: Source, keeper: LeaseKeeper[str]) -> None:
+        source.has_end = False
+        await keeper.get()
+        source.fails = True
+        source.time += LIFE + 1000
+        assert value(await keeper.get()) == "credential 1"
+        source.fails = False
+        source.time += MAX_WAIT + 1
+        assert value(await keeper.get()) == "credential 3"
+
+    run(test)
+
+
+def test_a_source_that_hangs_keeps_only_the_first_requests_waiting() -> None:
+    async def test(source: Source, keeper: LeaseKeeper[str]) -> None:
+        source.gate = asyncio.Event()
+        first = asyncio.ensure_future(keeper.get())
+        await settle(lambda: source.asked)
+        source.time += FETCH_SECONDS + 5
+        assert str(await keeper.get()) == "no credentials from the fake cloud: no answer within 35 seconds"
+        assert source.asked == 1
+        source.gate.set()
+        assert value(await first) == "credential 1"
+
+    run(test)
+
+
+def test_a_source_that_hangs_for_ever_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "STUCK_SECONDS", 0.0)
+
+    async def test(source: Source, keeper: LeaseKeeper[str]) -> None:
+        source.gate = asyncio.Event()
+        assert isinstance(await keeper.get(), CredentialProblem)
+        monkeypatch.undo()
+        source.gate.set()
+        source.time += MAX_WAIT
+        assert value(await keeper.get()) == "credential 2"
+
+    run(test)
+
+
+def test_the_log_shows_what_was_asked() -> None:
+    """After "gives no credential:" the next word was taken for one, and hidden."""
+    problem = CredentialProblem("AWS, role `arn:aws:iam::1:role/token`", "169.254.169.254 answered with 404")
+    assert redact(str(problem)) == str(problem)

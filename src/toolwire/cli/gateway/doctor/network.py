@@ -86,7 +86,8 @@ async def check_access(provider: Provider, client: UpstreamClient) -> Finding | 
     if isinstance(found, CredentialProblem):
         return Finding("problem", "provider", provider.label, found.describe(), found.hint)
     source = f"{authorizer.source}{f', found by {found.origin}' if found.origin else ''}"
-    return f"{source}, for {max(0, round((found.expires_at - time.time()) / 60)):,} more minutes"
+    minutes = max(0, round((found.expires_at - time.time()) / 60))
+    return f"{source}, for {minutes:,} more minutes" if found.has_end else f"{source}, which do not say when they end"
 
 
 async def try_address(client: UpstreamClient, address: Address, limits: Limits) -> TransportError | None:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from toolwire.gateway.features.cloud_credentials.authorizers import write_amz_date
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease
+from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, make_lease
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, make_bedrock_key
 from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
 from toolwire.gateway.http.redact import printable_text, redact_start
@@ -36,7 +36,7 @@ class AwsSource:
         self._environ, self._now = environ, now
         self.source = f"AWS (profile `{profile}`)" if profile else "AWS"
         if role_arn:
-            self.source += f", role {role_arn}"
+            self.source += f", role `{role_arn}`"
 
     async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
         found = self._read_environment()
@@ -52,7 +52,7 @@ class AwsSource:
         # Keys that rotate in a file sign the next key, but this one stays valid.
         is_session = bool(lease.value.session_token)
         ends = min(lease.expires_at if is_session else now + BEDROCK_KEY_SECONDS, now + BEDROCK_KEY_SECONDS)
-        return Lease(BearerToken(key), ends, lease.origin)
+        return Lease(BearerToken(key), ends, lease.origin, lease.has_end or not is_session)
 
     def _read_environment(self) -> Lease[AwsKeys] | None:
         """The keys of the environment; None if there are none, or if something else is asked for."""
@@ -62,10 +62,10 @@ class AwsSource:
             return None
         try:
             end = self._environ.get("AWS_CREDENTIAL_EXPIRATION", "")
-            ends = datetime.fromisoformat(end).timestamp() if end else self._now() + REREAD_SECONDS
+            ends = datetime.fromisoformat(end).timestamp() if end else None
         except ValueError:
-            ends = self._now() + REREAD_SECONDS
-        return Lease(AwsKeys(access, secret, token), ends, "env")
+            ends = None
+        return make_lease(AwsKeys(access, secret, token), ends, self._now() + REREAD_SECONDS, "env")
 
     def _load(self) -> Lease[AwsKeys] | CredentialProblem:
         """Everything is read again: files, tokens in files, and the answers of services."""
@@ -87,8 +87,8 @@ class AwsSource:
         except (errors.BotoCoreError, errors.ClientError, OSError, ValueError, KeyError) as error:
             return CredentialProblem(self.source, describe_error(error), self._hint())
         keys = AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or "")
-        ends_at = ends.timestamp() if isinstance(ends, datetime) else self._now() + REREAD_SECONDS
-        return Lease(keys, ends_at, credentials.method)
+        ends_at = ends.timestamp() if isinstance(ends, datetime) else None
+        return make_lease(keys, ends_at, self._now() + REREAD_SECONDS, credentials.method)
 
     def _assume_role(self, session: Any, method: str) -> Lease[AwsKeys]:
         options = cast(Any, import_module("botocore.config")).Config(

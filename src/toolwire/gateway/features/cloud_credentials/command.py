@@ -11,7 +11,13 @@ from contextlib import suppress
 from datetime import datetime
 
 from toolwire.core.json_values import Json, Malformed, Object, decode
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease
+from toolwire.gateway.features.cloud_credentials.leases import (
+    BearerToken,
+    CredentialProblem,
+    Lease,
+    Value,
+    make_lease,
+)
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys
 from toolwire.gateway.http.redact import printable_text, redact_start
 
@@ -37,12 +43,12 @@ class CommandSource:
         if not text.startswith("{"):
             if not text or not text.isascii() or not text.isprintable() or " " in text:
                 return self._fail("it prints no token", "it must print a token, or JSON with `token` and `expires_in`")
-            return Lease(BearerToken(text), self._now() + self._seconds)
+            return self._make_lease(BearerToken(text), None)
         values = _read_object(output)
         token = next((one for key in TOKEN_KEYS if isinstance(one := values.get(key), str)), "")
         if not token:
             return self._fail("its JSON has no token", f"expected one of {', '.join(TOKEN_KEYS)}")
-        return Lease(BearerToken(token), self._read_end(values))
+        return self._make_lease(BearerToken(token), read_end(values, self._now()))
 
     async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
         """The same for keys of AWS, as `credential_process` prints them."""
@@ -54,10 +60,10 @@ class CommandSource:
         access, secret, token = (one if isinstance(one := values.get(name), str) else "" for name in names)
         if not access or not secret:
             return self._fail("its JSON has no AccessKeyId and SecretAccessKey", "it must print them as JSON")
-        return Lease(AwsKeys(access, secret, token), self._read_end(values))
+        return self._make_lease(AwsKeys(access, secret, token), read_end(values, self._now()))
 
-    def _read_end(self, values: Object) -> float:
-        return read_end(values, self._now(), self._seconds)
+    def _make_lease(self, value: Value, ends_at: float | None) -> Lease[Value]:
+        return make_lease(value, ends_at, self._now() + self._seconds)
 
     async def _run(self) -> bytes | CredentialProblem:
         pipe = asyncio.subprocess.PIPE
@@ -104,13 +110,12 @@ def _read_object(data: bytes) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def read_end(values: Object, now: float, default: float) -> float:
-    """When a credential ends, by what its source says of it; `default` seconds from now if it says nothing."""
+def read_end(values: Object, now: float) -> float | None:
+    """When a credential ends, by what its source says of it; None if it says nothing."""
     life = _read_number(values.get("expires_in"))
     if life is not None:
         return now + life
-    ends = [end for key in END_KEYS if (end := _read_time(values.get(key))) is not None]
-    return ends[0] if ends else now + default
+    return next((end for key in END_KEYS if (end := _read_time(values.get(key))) is not None), None)
 
 
 def _read_number(value: Json) -> float | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from toolwire.core.json_values import Object
 from toolwire.gateway.features.cloud_credentials.command import read_end
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease
+from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, make_lease
 from toolwire.gateway.features.cloud_credentials.token_requests import TokenRequests
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.address import is_exposed
@@ -109,7 +109,8 @@ class EntraSource:
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             return requests.fail("the answer has no access_token")
-        return Lease(BearerToken(token), read_end(answer, self._now(), DEFAULT_SECONDS), self._name_flow())
+        ends, now = read_end(answer, self._now()), self._now()
+        return make_lease(BearerToken(token), ends, now + DEFAULT_SECONDS, self._name_flow())
 
 
 async def retry_while_busy(

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from toolwire.gateway.features.cloud_credentials.aws import describe_error
 from toolwire.gateway.features.cloud_credentials.command import read_end
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease
+from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, make_lease
 from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
 from toolwire.gateway.features.cloud_credentials.token_requests import TokenRequests
 from toolwire.gateway.http.messages import RequestSender
@@ -61,7 +61,8 @@ class GoogleSource:
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             return requests.fail("the metadata server sent no access token")
-        return Lease(BearerToken(token), read_end(answer, self._now(), DEFAULT_SECONDS), "metadata server")
+        ends, now = read_end(answer, self._now()), self._now()
+        return make_lease(BearerToken(token), ends, now + DEFAULT_SECONDS, "metadata server")
 
     def _load(self, file: str) -> Lease[BearerToken] | CredentialProblem:
         """The file is read again each time."""
@@ -86,9 +87,9 @@ class GoogleSource:
         if not isinstance(token, str) or not token:
             return CredentialProblem(self.source, "the answer has no access token", HINT)
         # google-auth counts in UTC without saying so.
-        ends_at = ends.replace(tzinfo=UTC).timestamp() if isinstance(ends, datetime) else self._now() + DEFAULT_SECONDS
+        ends_at = ends.replace(tzinfo=UTC).timestamp() if isinstance(ends, datetime) else None
         headers = (("x-goog-user-project", project),) if isinstance(project, str) and project else ()
-        return Lease(BearerToken(token, headers), ends_at, find_kind(info))
+        return make_lease(BearerToken(token, headers), ends_at, self._now() + DEFAULT_SECONDS, find_kind(info))
 
 
 class FileKind(NamedTuple):

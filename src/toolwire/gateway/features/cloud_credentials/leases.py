@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable
 from random import random
 from typing import Generic, TypeVar
@@ -22,7 +23,9 @@ SAFE_SECONDS = 10.0
 FIRST_WAIT, MAX_WAIT = 1.0, 30.0
 """Seconds after a failure until the source is asked again, doubled after each further failure."""
 FETCH_SECONDS = 30.0
-"""For a source to answer."""
+"""That a request waits for a source; no longer than until the source was asked so long ago."""
+STUCK_SECONDS = 300.0
+"""A source that has not answered by then, such as a program that waits for somebody, is asked again."""
 DROP_SECONDS = 30.0
 """A credential that a cloud refuses is dropped at most so often: a refusal can have other reasons."""
 
@@ -37,9 +40,17 @@ class Lease(Struct, Generic[Value], frozen=True):
     """Unix time."""
     origin: str = ""
     """What a chain of sources has found, for people: `sso`, `service_account`."""
+    has_end: bool = True
+    """False if nobody says when it ends: then `expires_at` is when the source is asked again, and this one serves until
+    that has another one."""
 
     def __repr__(self) -> str:
         return f"Lease(…, {self.expires_at})"
+
+
+def make_lease(value: Value, ends_at: float | None, asked_again_at: float, origin: str = "") -> Lease[Value]:
+    """A credential whose end may not be known."""
+    return Lease(value, asked_again_at if ends_at is None else ends_at, origin, ends_at is not None)
 
 
 class BearerToken(Struct, frozen=True):
@@ -63,10 +74,15 @@ class CredentialProblem(Struct, frozen=True):
     """May the source answer in a moment?"""
 
     def describe(self) -> str:
-        return f"{self.source} gives no credential: {self.problem}"
+        # The words around the colon are none that the log takes for the name of a secret.
+        return f"no credentials from {self.source}: {self.problem}"
 
     def __str__(self) -> str:
         return f"{self.describe()}{f' ({self.hint})' if self.hint else ''}"
+
+
+def describe_time(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) if 0 <= at < 1e11 else "an unknown time"
 
 
 Fetch = Callable[[], Awaitable[Lease[Value] | CredentialProblem]]
@@ -91,6 +107,7 @@ class LeaseKeeper(Generic[Value]):
         self._lease: Lease[Value] | None = None
         self._renew_at = -math.inf
         self._flight: asyncio.Task[None] | None = None
+        self._flight_began = -math.inf
         self._problem: CredentialProblem | None = None
         self._wait, self._retry_at = FIRST_WAIT, -math.inf
         self._dropped_at = -math.inf
@@ -102,16 +119,20 @@ class LeaseKeeper(Generic[Value]):
             if now >= self._renew_at and now >= self._retry_at:
                 self._start_flight()
             return lease
-        if self._flight is None and self._problem is not None and now < self._retry_at:
-            return lease if lease is not None and now < lease.expires_at else self._problem
-        flight, seconds = self._start_flight(), min(max_seconds, FETCH_SECONDS)
-        # Whoever waits may leave: that must not end it for the others. It stays one, however long it takes.
-        await asyncio.wait([flight], timeout=seconds)
-        if not flight.done():
-            return CredentialProblem(self.source, f"no answer within {seconds:g} seconds")
-        if self._lease is not None and self._now() < self._lease.expires_at:
+        if self._flight is not None or self._problem is None or now >= self._retry_at:
+            flight = self._start_flight()
+            waits = min(max_seconds, max(0.0, self._flight_began + FETCH_SECONDS - now), FETCH_SECONDS)
+            # Whoever waits may leave: that must not end it for the others.
+            await asyncio.wait([flight], timeout=waits)
+            if not flight.done() and not self._has_valid_lease():
+                seconds = max(0.0, self._now() - self._flight_began)
+                return CredentialProblem(self.source, f"no answer within {seconds:.0f} seconds")
+        if self._lease is not None and self._has_valid_lease():
             return self._lease
-        return self._problem or CredentialProblem(self.source, "what it gives has ended already")
+        return self._problem or CredentialProblem(self.source, "it gives none that is valid")
+
+    def _has_valid_lease(self) -> bool:
+        return self._lease is not None and (self._now() < self._lease.expires_at or not self._lease.has_end)
 
     def drop(self, lease: Lease[Value]) -> bool:
         """A cloud has refused this credential before its end. True if the next `get` gives another one."""
@@ -124,6 +145,7 @@ class LeaseKeeper(Generic[Value]):
 
     def _start_flight(self) -> asyncio.Task[None]:
         if self._flight is None:
+            self._flight_began = self._now()
             self._flight = asyncio.get_running_loop().create_task(self._renew())
             self._flight.add_done_callback(self._end_flight)
         return self._flight
@@ -138,7 +160,14 @@ class LeaseKeeper(Generic[Value]):
             )
 
     async def _renew(self) -> None:
-        found = await self._fetch()
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                found = await self._fetch()
+        except TimeoutError:
+            found = CredentialProblem(self.source, f"no answer within {STUCK_SECONDS:g} seconds")
+        if isinstance(found, Lease) and found.expires_at <= self._now():
+            ended = f"what it gives has ended already, at {describe_time(found.expires_at)}"
+            found = CredentialProblem(self.source, ended, "check its end, and the clock of this machine")
         if isinstance(found, CredentialProblem):
             self._note_problem(found)
             return
