@@ -208,11 +208,47 @@ def test_no_source_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load()
     assert isinstance(found, CredentialProblem)
     assert "there are none" in found.problem
-    assert "aws login" in found.hint
+    assert "aws sso login" in found.hint
     found = load("nobody")
     assert isinstance(found, CredentialProblem)
     assert "nobody" in found.problem
     assert "aws sso login --profile nobody" in found.hint
+
+
+def test_the_profile_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    found = load()
+    assert isinstance(found, CredentialProblem)
+    assert found.source == "AWS (profile `nobody`)"
+    assert "aws sso login --profile nobody" in found.hint
+
+
+@pytest.mark.parametrize("profile", ["asks", "behind"])
+def test_nobody_is_asked_for_a_code(tmp_path: Path, profile: str) -> None:
+    """botocore would ask at the terminal of the gateway, and wait for ever."""
+    asks = "[profile asks]\nrole_arn = r\nsource_profile = own\nmfa_serial = arn:aws:iam::1:mfa/me\n"
+    write_config(tmp_path, OWN_PROFILE + asks + "[profile behind]\nrole_arn = r\nsource_profile = asks\n")
+    found = load(profile)
+    assert isinstance(found, CredentialProblem)
+    assert "the profile `asks` wants a code" in found.problem
+    assert "auth_command" in found.hint
+
+
+def test_a_session_of_aws_login_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other than SSO, it needs a part of botocore that the extra does not have."""
+    monkeypatch.setattr("botocore.credentials.EC", None, raising=False)
+    write_config(tmp_path, "[profile web]\nlogin_session = arn:aws:iam::1:user/me\nregion = eu-west-1\n")
+    found = load("web")
+    assert isinstance(found, CredentialProblem)
+    assert "botocore[crt]" in found.hint
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"<a></a>", b"<a><b/></a>"])
+def test_an_answer_of_another_kind_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    with serve_cloud(lambda seen: Answer(200, answer, {"content-type": "text/xml"})) as cloud:
+        found = load(web_identity(cloud, monkeypatch, tmp_path))
+    assert isinstance(found, CredentialProblem)
+    assert "cannot be read" in found.problem
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

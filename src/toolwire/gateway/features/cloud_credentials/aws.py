@@ -9,10 +9,15 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from toolwire.gateway.features.cloud_credentials.authorizers import write_amz_date
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, make_lease
+from toolwire.gateway.features.cloud_credentials.leases import (
+    BearerToken,
+    CredentialProblem,
+    Lease,
+    clean_detail,
+    make_lease,
+)
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, make_bedrock_key
 from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
-from toolwire.gateway.http.redact import printable_text, redact_start
 
 REREAD_SECONDS = 900.0
 """Keys without an end are read again so often: files rotate."""
@@ -26,6 +31,10 @@ NO_SOURCE = (
 MISSING = ("botocore is not installed", "install `toolwire[aws]`")
 
 
+LOGIN_HINT = """install `botocore[crt]`, or set `auth_command` with `aws configure export-credentials`"""
+MFA_HINT = """use SSO or a role of the machine, or `auth_command` with `aws configure export-credentials`"""
+
+
 class AwsSource:
     """The credentials of AWS for one provider."""
 
@@ -34,12 +43,14 @@ class AwsSource:
     ) -> None:
         self._profile, self._role_arn, self._region = profile, role_arn, region
         self._environ, self._now = environ, now
-        self.source = f"AWS (profile `{profile}`)" if profile else "AWS"
+        named = profile or ("" if self._read_environment() else environ.get("AWS_PROFILE", "").strip())
+        self._option = f" --profile {named}" if named else ""
+        self.source = f"AWS (profile `{named}`)" if named else "AWS"
         if role_arn:
             self.source += f", role `{role_arn}`"
 
     async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
-        found = self._read_environment()
+        found = None if self._profile or self._role_arn else self._read_environment()
         return found if found is not None else await run_in_thread(self._load)
 
     async def make_key(self) -> Lease[BearerToken] | CredentialProblem:
@@ -55,10 +66,10 @@ class AwsSource:
         return Lease(BearerToken(key), ends, lease.origin, lease.has_end or not is_session)
 
     def _read_environment(self) -> Lease[AwsKeys] | None:
-        """The keys of the environment; None if there are none, or if something else is asked for."""
+        """The keys of the environment, which win over `AWS_PROFILE`; None if there are none."""
         names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
         access, secret, token = (self._environ.get(name, "").strip() for name in names)
-        if self._profile or self._role_arn or not access or not secret:
+        if not access or not secret:
             return None
         try:
             end = self._environ.get("AWS_CREDENTIAL_EXPIRATION", "")
@@ -72,11 +83,15 @@ class AwsSource:
         try:
             boto = cast(Any, import_module("botocore.session"))
             errors = cast(Any, import_module("botocore.exceptions"))
+            unreadable = cast(Any, import_module("botocore.parsers")).ResponseParserError
         except ImportError:
             return CredentialProblem(self.source, *MISSING)
         try:
             session = boto.Session(profile=self._profile or None)
             session.set_config_variable("region", self._region)
+            if asking := self._find_code_prompt(session):
+                what = f"the profile `{asking}` wants a code (`mfa_serial`), for which a gateway can ask nobody"
+                return CredentialProblem(self.source, what, MFA_HINT)
             credentials: _Credentials | None = session.get_credentials()
             if credentials is None:
                 return CredentialProblem(self.source, NO_SOURCE, self._hint())
@@ -84,8 +99,13 @@ class AwsSource:
                 return self._assume_role(session, credentials.method)
             frozen = credentials.get_frozen_credentials()
             ends = getattr(credentials, "_expiry_time", None)
-        except (errors.BotoCoreError, errors.ClientError, OSError, ValueError, KeyError) as error:
+        except errors.MissingDependencyException as error:  # `aws login` needs more than SSO
+            return CredentialProblem(self.source, describe_error(error), LOGIN_HINT)
+        except (errors.BotoCoreError, errors.ClientError, OSError) as error:
             return CredentialProblem(self.source, describe_error(error), self._hint())
+        except (unreadable, ValueError, KeyError, TypeError) as error:  # botocore reads what it gets unchecked
+            what = f"what a service, a program or a file says cannot be read ({describe_error(error)})"
+            return CredentialProblem(self.source, what, self._hint())
         keys = AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or "")
         ends_at = ends.timestamp() if isinstance(ends, datetime) else None
         return make_lease(keys, ends_at, self._now() + REREAD_SECONDS, credentials.method)
@@ -99,9 +119,22 @@ class AwsSource:
         keys = AwsKeys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
         return Lease(keys, found["Expiration"].timestamp(), f"assume-role by {method}")
 
+    def _find_code_prompt(self, session: Any) -> str:
+        """The profile on whose way to keys botocore would ask for a code at the terminal, and wait; "" if there is
+        none."""
+        if not self._profile and self._read_environment() is not None:
+            return ""
+        profiles, name, seen = session.full_config.get("profiles", {}), session.profile or "default", set[str]()
+        while name not in seen and isinstance(profile := profiles.get(name), dict):
+            if "role_arn" in profile and profile.get("mfa_serial"):
+                return str(name)
+            seen.add(name)
+            name = profile.get("source_profile")
+        return ""
+
     def _hint(self) -> str:
-        login = f"aws sso login --profile {self._profile}" if self._profile else "aws login"
-        return f"`aws sts get-caller-identity` shows what AWS finds; `{login}` begins a session"
+        option = self._option
+        return f"`aws sts get-caller-identity{option}` shows what AWS finds; `aws sso login{option}` begins a session"
 
 
 class _Credentials(Protocol):
@@ -116,5 +149,4 @@ def describe_error(error: Exception) -> str:
     """What a library says, without what looks like a secret. The errors of google-auth have the whole answer behind
     their message, which may repeat what was sent."""
     said = error.args[0] if len(error.args) > 1 and isinstance(error.args[0], str) else str(error)
-    text = " ".join(said.split())
-    return printable_text(redact_start(text), 300) if text else type(error).__name__
+    return clean_detail(said) or type(error).__name__

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.http.redact import hide_secrets, printable_text, redact_start
 
 RENEW_SECONDS = 300.0
 """Before its end a credential is renewed, in the background; before half of its life, if that is shorter."""
@@ -79,6 +80,11 @@ class CredentialProblem(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.describe()}{f' ({self.hint})' if self.hint else ''}"
+
+
+def clean_detail(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """What a source says in an error: without these secrets and without what looks like one, and safe to print."""
+    return printable_text(redact_start(" ".join(hide_secrets(text, secrets).split())), 300)
 
 
 def describe_time(at: float) -> str:
