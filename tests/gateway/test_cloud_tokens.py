@@ -42,6 +42,7 @@ from toolwire.gateway.features.cloud_credentials.senders import CloudSenders
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.cloud_access import CloudAccess
 from toolwire.gateway.surfaces.console.api import API_PATH
+from waits import wait_until
 
 SERVER = '[server]\nretries = 0\nlog_format = "none"\n'
 TOKEN = "ya29.token-of-the-cloud-0123456789-{}"
@@ -217,7 +218,70 @@ from toolwire.gateway.features.cloud_credentials.google import GoogleSource
 def test_google_auth_reads_each_kind_of_file(kind: FileKind) -> None:
     """It is called by name, so that nothing of it is imported before."""
     read = getattr(getattr(import_module(kind.module), kind.class_name), kind.method)
-    signature(read).bind({}, scopes=["s"])
+    signature(read).bind({}, **({"scopes": ["s"]} if kind.takes_scopes else {}))
+
+
+FEDERATED = {
+    "type": "external_account",
+    "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/x",
+    "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+}
+FILES: dict[str, dict[str, Any]] = {
+    "authorized_user": {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": SECRET},
+    "external_account_authorized_user": {
+        "type": "external_account_authorized_user",
+        "audience": "//iam.googleapis.com/locations/global/workforcePools/p/providers/x",
+        "client_id": "c",
+        "client_secret": "s",
+        "refresh_token": SECRET,
+        "token_url": "{url}/token",
+    },
+    "impersonated_service_account": {
+        "type": "impersonated_service_account",
+        "service_account_impersonation_url": "https://iamcredentials.googleapis.com/v1/a@b:generateAccessToken",
+        "source_credentials": {
+            "type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": SECRET,
+        },
+    },
+    "external_account": FEDERATED | {"token_url": "{url}/token", "credential_source": {"url": "{url}/subject"}},
+    "external_account (executable)": FEDERATED
+    | {"token_url": "{url}/token", "credential_source": {"executable": {"command": "{program}"}}},
+    "external_account (AWS)": FEDERATED
+    | {
+        "subject_token_type": AWS_SUBJECT,
+        "token_url": "{url}/token",
+        "credential_source": {
+            "environment_id": "aws1",
+            "regional_cred_verification_url": "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity",
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_each_kind_of_file_gives_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    cloud = Cloud()
+    subject = {"version": 1, "success": True, "token_type": FEDERATED["subject_token_type"], "id_token": SECRET}
+    (tmp_path / "subject.json").write_text(json.dumps(subject))
+    monkeypatch.setenv("GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES", "1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "eu-west-1")
+    respond = lambda seen: Answer(200, SECRET.encode()) if seen.path == "/subject" else cloud.respond(seen)  # noqa: E731
+    with serve_cloud(respond) as server:
+        # google-auth takes these two addresses from no file.
+        monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{server.url}/token")
+        monkeypatch.setattr("google.auth.iam._IAM_ENDPOINT", f"{server.url}/{{}}:generateAccessToken")
+        text = json.dumps(FILES[kind] | {"quota_project_id": "pays"})
+        text = text.replace("{url}", server.url).replace("{program}", f"cat {tmp_path / 'subject.json'}")
+        (tmp_path / "file.json").write_text(text)
+        with stage(tmp_path, server, VERTEX + 'credentials_file = "file.json"\n') as port:
+            got = ask_model(port)
+            assert got.status == 200, got.json()
+    assert server.seen[-1].headers["x-goog-user-project"] == "pays"
+    if kind == "external_account (AWS)":
+        assert "aws4_request" in server.seen[0].form["subject_token"]
+    else:
+        assert SECRET in server.seen[0].body.decode() + server.seen[-2].body.decode()
 
 
 @pytest.mark.parametrize(
@@ -232,6 +296,45 @@ def test_google_auth_reads_each_kind_of_file(kind: FileKind) -> None:
 def test_a_file_says_its_kind(info: dict[str, Any], kind: str) -> None:
     assert find_kind(info) == kind
     assert kind in FILE_KINDS
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(200, b"<html>"), "cannot be read"),
+        (Answer(200, []), "cannot be read"),
+        (Answer(302, b"", {"location": "http://127.0.0.1:1/"}), "redirect (302)"),
+        (Answer(400, b"what?"), "what?"),
+    ],
+)
+def test_an_odd_answer_to_a_service_account_is_said(tmp_path: Path, answer: Answer, words: str) -> None:
+    with serve_cloud(lambda seen: answer) as server:
+        service_account(tmp_path, server.url)
+        with stage(tmp_path, server, f'{VERTEX}credentials_file = "service_account.json"\n') as port:
+            message = ask_model(port).json()["error"]["message"]
+    assert f"{urlsplit(server.url).netloc}: " in message
+    assert words in message
+
+
+def test_what_answers_without_its_header_is_no_metadata_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the start page of a network, which answers for every name."""
+    with serve_cloud(lambda seen: Answer(200, {"access_token": TOKEN, "expires_in": 3599})) as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", server.url.removeprefix("http://"))
+        with stage(tmp_path, server, VERTEX) as port:
+            got = ask_model(port)
+    assert got.status == 503
+    assert "is another server: its answer lacks `metadata-flavor`" in got.json()["error"]["message"]
+
+
+def test_a_metadata_server_that_is_not_ready_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a new pod, also of Google (its own library waits as well)."""
+    monkeypatch.setattr("toolwire.gateway.features.cloud_credentials.token_requests.FIRST_PAUSE", 0.0)
+    cloud = Cloud()
+    answers = iter([Answer(503), Answer(429)])
+    with serve_cloud(lambda seen: next(answers, None) or cloud.respond(seen)) as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", server.url.removeprefix("http://"))
+        with stage(tmp_path, server, VERTEX) as port:
+            assert ask_model(port).status == 200
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"type": "nobody"}', '{"type": "service_account"}', "\udcff"])
@@ -458,6 +561,36 @@ def test_a_program_that_prints_none_is_named_and_nothing_of_it_is_shown(
     assert not server.seen
 
 
+def test_a_program_that_prints_for_ever_is_ended(tmp_path: Path) -> None:
+    """And not kept in memory meanwhile."""
+    text = f"{VERTEX}auth_command = {json.dumps([sys.executable, '-c', 'while True: print(1)'])}\n"
+    with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
+        got = ask_model(port)
+    assert "it prints too much" in got.json()["error"]["message"]
+
+
+def test_what_a_program_leaves_running_does_not_keep_anybody_waiting(tmp_path: Path) -> None:
+    """It has the output of the program, which would end only with it."""
+    code = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+print({TOKEN.format(0)!r})
+"""
+    text = f"{VERTEX}auth_command = {json.dumps([sys.executable, '-c', code])}\n"
+    with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
+        assert ask_model(port).status == 200
+    wait_until(lambda: not is_running(int((tmp_path / "child").read_text())))
+
+
+def is_running(pid: int) -> bool:
+    """A process that has ended may still be in the list, as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
     text = VERTEX + 'auth_command = ["no-such-program-of-a-cloud"]\n'
     with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
@@ -552,6 +685,26 @@ def test_a_refusal_says_the_source_and_no_secret(tmp_path: Path, monkeypatch: py
     assert "Microsoft Entra ID (client secret)" in message
     assert SECRET.encode() not in got.data
     assert len(server.seen) < 3  # a source that has failed is left alone for a while
+
+
+@pytest.mark.parametrize("variable", ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_HEADER"])
+def test_a_secret_that_a_token_endpoint_repeats_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    error = {"error": "invalid_client", "error_description": f"Invalid client secret provided: {SECRET}\r\nTrace: 1"}
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    with serve_cloud(lambda seen: Answer(401, error)) as server:
+        sign_in(monkeypatch, server.url)
+        monkeypatch.setenv("IDENTITY_ENDPOINT", server.url)
+        monkeypatch.setenv(variable, str(file) if variable.endswith("FILE") else SECRET)
+        method = "managed-identity" if variable.startswith("IDENTITY") else "entra"
+        with stage(tmp_path, server, f'{AZURE}auth = "{method}"\n') as port:
+            got = ask_model(port, "azure/my-deployment")
+    message = got.json()["error"]["message"]
+    assert "Invalid client secret provided: [hidden] Trace: 1" in message
+    assert SECRET not in message
+    assert ("AZURE_CLIENT_ID" if method == "managed-identity" else variable) in message
 
 
 def test_a_fallback_answers_while_there_is_no_token(tmp_path: Path) -> None:

@@ -16,13 +16,17 @@ from toolwire.gateway.features.cloud_credentials.leases import (
     CredentialProblem,
     Lease,
     Value,
+    clean_detail,
     make_lease,
 )
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys
-from toolwire.gateway.http.redact import printable_text, redact_start
 
 COMMAND_SECONDS = 25.0
 MAX_OUTPUT = 64 * 1024
+EXIT_SECONDS = 0.1
+"""Between two looks whether the program has ended, while something else keeps its output open."""
+REST_SECONDS = 1.0
+"""For what is left in the output of a program that has ended."""
 TOKEN_KEYS = ("token", "access_token", "accessToken")
 END_KEYS = ("expires_on", "expiresOn", "Expiration", "expires_at", "expiry")
 """With a time; `expires_in` has seconds from now."""
@@ -72,34 +76,69 @@ class CommandSource:
                 *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
             )
         except OSError as error:
-            return self._fail(f"it cannot be started: {error.strerror}", "check `auth_command`")
+            return self._fail(f"it cannot be started: {error.strerror}")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output, said = bytearray(), bytearray()
+        readers = {
+            asyncio.ensure_future(_keep_start(process.stdout, output)),
+            asyncio.ensure_future(_keep_end(process.stderr, said)),
+        }
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                output, said = await process.communicate()
+                await _wait_for_end(process, readers, output)
         except TimeoutError:
             return self._fail(f"it did not end within {COMMAND_SECONDS:g} seconds")
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    _kill(process)
-                await process.wait()
+            await _end_group(process)
+            _, unread = await asyncio.wait(readers, timeout=REST_SECONDS)
+            for reader in unread:
+                reader.cancel()
+        if len(output) > MAX_OUTPUT:
+            return self._fail("it prints too much", "it must print a token or JSON, and nothing else")
         if process.returncode:
             lines = said.decode("utf-8", "replace").split("\n")
             last = next((line for line in reversed(lines) if line.strip()), "")
-            detail = f": {printable_text(redact_start(last.strip()), 300)}" if last else ""
+            detail = f": {clean_detail(last)}" if last else ""
             return self._fail(f"it ended with {process.returncode}{detail}", "run it in a terminal")
-        return output if len(output) <= MAX_OUTPUT else self._fail("it prints too much")
+        return bytes(output)
 
-    def _fail(self, problem: str, hint: str = "") -> CredentialProblem:
+    def _fail(self, problem: str, hint: str = "check `auth_command`") -> CredentialProblem:
         return CredentialProblem(self.source, problem, hint)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """With the processes that it has started."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
+async def _keep_start(stream: asyncio.StreamReader, kept: bytearray) -> None:
+    """Until there is more than any credential has."""
+    while len(kept) <= MAX_OUTPUT and (data := await stream.read(MAX_OUTPUT)):
+        kept += data
+
+
+async def _keep_end(stream: asyncio.StreamReader, kept: bytearray) -> None:
+    while data := await stream.read(MAX_OUTPUT):
+        kept += data
+        del kept[:-MAX_OUTPUT]
+
+
+async def _wait_for_end(
+    process: asyncio.subprocess.Process, readers: set[asyncio.Task[None]], output: bytearray
+) -> None:
+    """Until the program has ended, or prints too much. What it has started may keep its output open for longer."""
+    reading = readers
+    while reading and process.returncode is None and len(output) <= MAX_OUTPUT:
+        _, reading = await asyncio.wait(reading, timeout=EXIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if not reading:
+        await process.wait()
+
+
+async def _end_group(process: asyncio.subprocess.Process) -> None:
+    """The program, if it still runs, and what it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform != "win32":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif process.returncode is None:
+            process.kill()
+    if process.returncode is None:
+        await process.wait()
 
 
 def _read_object(data: bytes) -> Object:

@@ -5,8 +5,8 @@ how-to-use-vm-token, and azure-identity 1.27.0, whose requests were captured. Lo
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -23,11 +23,11 @@ SCOPE = f"{RESOURCE}/.default"
 """All inference endpoints of Azure take it (Azure/PyRIT#1453)."""
 AUTHORITY = "https://login.microsoftonline.com"
 METADATA_HOST = "http://169.254.169.254"
-ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-TRIES, FIRST_PAUSE = 4, 0.5
-"""The metadata server says 404, 410, 429 or 5xx while it is not ready."""
+ASSERTION, ASSERTION_TYPE = "client_assertion", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 DEFAULT_SECONDS = 300.0
 """Of a token whose end nobody says."""
+_TENANT = re.compile(r"[A-Za-z0-9.-]+")
+MANAGED_HINT = "has this machine an identity in Azure? AZURE_CLIENT_ID names one of several"
 TENANT, CLIENT, SECRET, TOKEN_FILE = (
     "AZURE_TENANT_ID",
     "AZURE_CLIENT_ID",
@@ -55,6 +55,9 @@ class EntraSource:
             return "managed identity"
         return "workload identity" if self._get(TOKEN_FILE) and not self._get(SECRET) else "client secret"
 
+    def _name_variables(self) -> str:
+        return f"check {TENANT}, {CLIENT} and {SECRET if self._get(SECRET) else TOKEN_FILE}"
+
     def _get(self, name: str) -> str:
         return self._environ.get(name, "").strip()
 
@@ -72,12 +75,14 @@ class EntraSource:
 
     async def _sign_in(self) -> Lease[BearerToken] | CredentialProblem:
         """With a secret, or with the token that a cluster has put into a file, which is read each time."""
-        requests = TokenRequests(self._client, self.source)
+        requests = TokenRequests(self._client, self.source, hint=self._name_variables())
         missing = [name for name in (TENANT, CLIENT) if not self._get(name)]
         missing += [f"{SECRET} or {TOKEN_FILE}"] if not self._get(SECRET) and not self._get(TOKEN_FILE) else []
         if missing:
             hint = 'or use `auth = "managed-identity"`, or `auth_command = ["az", …]`'
             return requests.fail(f"set {', '.join(missing)}", hint)
+        if not _TENANT.fullmatch(self._get(TENANT)):
+            return requests.fail(f"{TENANT} is neither the id nor the domain of a tenant")
         form = {"grant_type": "client_credentials", "client_id": self._get(CLIENT), "scope": SCOPE}
         if self._get(SECRET):
             form["client_secret"] = self._get(SECRET)
@@ -87,19 +92,21 @@ class EntraSource:
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not text"
                 return requests.fail(f"{TOKEN_FILE} cannot be read: {reason}")
-            form |= {"client_assertion_type": ASSERTION_TYPE, "client_assertion": token}
+            form |= {"client_assertion_type": ASSERTION_TYPE, ASSERTION: token}
         authority = self._get("AZURE_AUTHORITY_HOST").rstrip("/") or AUTHORITY
         authority = authority if "://" in authority else f"https://{authority}"
         if is_exposed(authority):
             return requests.fail("AZURE_AUTHORITY_HOST is not an https:// address")
-        requests = TokenRequests(self._client, self.source, proxy_from_environment(authority, self._environ)[0])
+        proxy, sent = proxy_from_environment(authority, self._environ)[0], (self._get(SECRET), form.get(ASSERTION, ""))
+        requests = TokenRequests(self._client, self.source, proxy, sent, self._name_variables())
         url = f"{authority}/{self._get(TENANT)}/oauth2/v2.0/token"
         return self._read_token(requests, await requests.post_form(url, form))
 
     async def _ask_until_ready(self, url: str, headers: Mapping[str, str]) -> Lease[BearerToken] | CredentialProblem:
         """Never through a proxy: it is an address of this machine."""
-        requests = TokenRequests(self._client, self.source)
-        return self._read_token(requests, await retry_while_busy(lambda: requests.get(url, headers)))
+        secrets = (self._get("IDENTITY_HEADER"),)
+        requests = TokenRequests(self._client, self.source, secrets=secrets, hint=MANAGED_HINT)
+        return self._read_token(requests, await requests.get(url, headers))
 
     def _read_token(
         self, requests: TokenRequests, answer: Object | CredentialProblem
@@ -111,16 +118,3 @@ class EntraSource:
             return requests.fail("the answer has no access_token")
         ends, now = read_end(answer, self._now()), self._now()
         return make_lease(BearerToken(token), ends, now + DEFAULT_SECONDS, self._name_flow())
-
-
-async def retry_while_busy(
-    ask: Callable[[], Awaitable[Object | CredentialProblem]],
-) -> Object | CredentialProblem:
-    pause = FIRST_PAUSE
-    for _ in range(TRIES - 1):
-        answer = await ask()
-        if not isinstance(answer, CredentialProblem) or not answer.is_transient:
-            return answer
-        await asyncio.sleep(pause)
-        pause *= 2
-    return await ask()

@@ -32,6 +32,8 @@ MAX_ANSWER = 1024 * 1024
 DEFAULT_SECONDS = 300.0
 HINT = "set GOOGLE_APPLICATION_CREDENTIALS or `credentials_file`, or run `gcloud auth application-default login`"
 METADATA_HOST = "metadata.google.internal"
+METADATA_HEADERS = {"metadata-flavor": "Google"}
+"""Of a request, and of the answer: what answers without it is no metadata server."""
 METADATA_PATH = f"/computeMetadata/v1/instance/service-accounts/default/token?scopes={quote(SCOPE, safe='')}"
 MISSING = ("google-auth is not installed", "install `toolwire[google]`")
 
@@ -53,11 +55,11 @@ class GoogleSource:
 
     async def _ask_metadata(self) -> Lease[BearerToken] | CredentialProblem:
         """Never through a proxy: it is an address of this machine."""
-        requests = TokenRequests(self._client, self.source)
+        requests = TokenRequests(self._client, self.source, hint=HINT)
         url = f"http://{self._environ.get('GCE_METADATA_HOST', '') or METADATA_HOST}{METADATA_PATH}"
-        answer = await requests.get(url, {"metadata-flavor": "Google"})
+        answer = await requests.get(url, METADATA_HEADERS, METADATA_HEADERS)
         if isinstance(answer, CredentialProblem):
-            return replace(answer, problem=f"there is no file of credentials, and {answer.problem}", hint=HINT)
+            return replace(answer, problem=f"there is no file of credentials, and {answer.problem}")
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             return requests.fail("the metadata server sent no access token")
@@ -68,21 +70,24 @@ class GoogleSource:
         """The file is read again each time."""
         try:
             errors = cast(Any, import_module("google.auth.exceptions"))
+            transport = Transport(errors.TransportError)
             info = json.loads(Path(file).read_text("utf-8"))
             kind = FILE_KINDS.get(find_kind(info))
             if kind is None:
                 problem = f"{file} is not a file of credentials that google-auth knows"
                 return CredentialProblem(self.source, problem, HINT)
-            transport = Transport(errors.TransportError)
             read = getattr(cast(Any, import_module(kind.module)), kind.class_name)
-            credentials = getattr(read, kind.method)(info, scopes=[SCOPE])
+            credentials = getattr(read, kind.method)(info, **({"scopes": [SCOPE]} if kind.takes_scopes else {}))
             credentials.refresh(transport)
         except ModuleNotFoundError:
             return CredentialProblem(self.source, *MISSING)
         except OSError as error:
             return CredentialProblem(self.source, f"{file} cannot be read: {error.strerror}", HINT)
-        except (errors.GoogleAuthError, ValueError, KeyError) as error:
-            return CredentialProblem(self.source, describe_error(error), HINT)
+        except errors.GoogleAuthError as error:
+            return CredentialProblem(self.source, f"{transport.place}{describe_error(error)}", HINT)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # google-auth reads what it gets unchecked
+            what = f"{transport.place or f'{file}: '}what it says cannot be read: {describe_error(error)}"
+            return CredentialProblem(self.source, what, HINT)
         token, ends, project = credentials.token, credentials.expiry, credentials.quota_project_id
         if not isinstance(token, str) or not token:
             return CredentialProblem(self.source, "the answer has no access token", HINT)
@@ -99,6 +104,7 @@ class FileKind(NamedTuple):
     module: str
     class_name: str
     method: str
+    takes_scopes: bool = True
 
 
 FILE_KINDS: Mapping[str, FileKind] = {
@@ -107,6 +113,9 @@ FILE_KINDS: Mapping[str, FileKind] = {
     "external_account": FileKind("google.auth.identity_pool", "Credentials", "from_info"),
     "external_account (AWS)": FileKind("google.auth.aws", "Credentials", "from_info"),
     "external_account (executable)": FileKind("google.auth.pluggable", "Credentials", "from_info"),
+    "external_account_authorized_user": FileKind(  # of a workforce, by `gcloud auth application-default login`
+        "google.auth.external_account_authorized_user", "Credentials", "from_info", takes_scopes=False
+    ),
     "impersonated_service_account": FileKind(
         "google.auth.impersonated_credentials", "Credentials", "from_impersonated_service_account_info"
     ),
@@ -159,6 +168,8 @@ class Transport:
     def __init__(self, error: Callable[[str], Exception]) -> None:
         self._error = error
         self._openers: dict[str, OpenerDirector] = {}
+        self.place = ""
+        """What was asked last, for errors."""
 
     def __call__(
         self,
@@ -172,6 +183,7 @@ class Transport:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             self._fail(f"{url!r} is not a URL")
+        self.place = f"{parts.netloc}: "
         data = body.encode() if isinstance(body, str) else body
         request = Request(url, data, dict(headers or {}), method=method)
         seconds = min(timeout or REQUEST_SECONDS, REQUEST_SECONDS)
@@ -179,10 +191,12 @@ class Transport:
             with self._find_opener(parts.scheme).open(request, timeout=seconds) as answer:
                 return TransportAnswer(answer.status, dict(answer.headers), answer.read(MAX_ANSWER))
         except HTTPError as answer:
+            if 300 <= answer.code < 400:
+                self._fail(f"it answered with a redirect ({answer.code}), which no secret follows")
             with answer:
                 return TransportAnswer(answer.code, dict(answer.headers), answer.read(MAX_ANSWER))
         except (OSError, HTTPException) as error:
-            self._fail(f"{parts.netloc} cannot be asked: {describe_error(error)}")
+            self._fail(f"it cannot be asked: {describe_error(error)}")
 
     def _find_opener(self, scheme: str) -> OpenerDirector:
         """The metadata server, which speaks plain HTTP, is never asked through a proxy."""

@@ -8,13 +8,14 @@ from urllib.parse import urlencode, urlsplit
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.json_values import Malformed, Object, decode
-from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem, clean_detail
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.address import Address
 
 MAX_ANSWER = 1024 * 1024
 ANSWER_SECONDS = 10.0
+TRIES, FIRST_PAUSE = 4, 0.5
 RETRY_STATUSES = frozenset({404, 410, 429, 500, 502, 503, 504})
 """With these, metadata servers say that they are not ready yet."""
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -23,20 +24,39 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 class TokenRequests:
     """Sends such requests for one source."""
 
-    def __init__(self, client: RequestSender, source: str, proxy: str = "") -> None:
+    def __init__(
+        self, client: RequestSender, source: str, proxy: str = "", secrets: tuple[str, ...] = (), hint: str = ""
+    ) -> None:
+        """`secrets` are sent, and may be repeated by who refuses them. `hint` says what to do then."""
         self._client, self._source, self._proxy = client, source, proxy
+        self._secrets, self._hint = secrets, hint
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Object | CredentialProblem:
-        return await self._ask("GET", url, headers, b"")
+    async def get(
+        self, url: str, headers: Mapping[str, str], needed_headers: Mapping[str, str] = EMPTY_MAPPING
+    ) -> Object | CredentialProblem:
+        """Asks until the server is ready. It must be the one that sends these headers."""
+        pause = FIRST_PAUSE
+        for _ in range(TRIES - 1):
+            answer = await self._ask("GET", url, headers, b"", needed_headers)
+            if not isinstance(answer, CredentialProblem) or not answer.is_transient:
+                return answer
+            await asyncio.sleep(pause)
+            pause *= 2
+        return await self._ask("GET", url, headers, b"", needed_headers)
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> Object | CredentialProblem:
         return await self._ask("POST", url, FORM, urlencode(form).encode())
 
-    def fail(self, problem: str, hint: str = "") -> CredentialProblem:
-        return CredentialProblem(self._source, problem, hint)
+    def fail(self, problem: str, hint: str = "", is_transient: bool = False) -> CredentialProblem:
+        return CredentialProblem(self._source, problem, hint or self._hint, is_transient)
 
     async def _ask(
-        self, method: str, url: str, headers: Mapping[str, str] = EMPTY_MAPPING, body: bytes = b""
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        needed_headers: Mapping[str, str] = EMPTY_MAPPING,
     ) -> Object | CredentialProblem:
         parts = urlsplit(url)
         place = parts.netloc
@@ -58,8 +78,10 @@ class TokenRequests:
             return self.fail(response.detail if isinstance(response, TransportError) else str(data))
         answer = _read_object(data)
         if response.status != 200:
-            what = f"{place} answered with {response.status}{_describe_error(answer)}"
-            return CredentialProblem(self._source, what, is_transient=response.status in RETRY_STATUSES)
+            what = f"{place} answered with {response.status}{_describe_error(answer, self._secrets)}"
+            return self.fail(what, is_transient=response.status in RETRY_STATUSES)
+        if not needed_headers.items() <= response.headers.items():
+            return self.fail(f"{place} is another server: its answer lacks `{'`, `'.join(needed_headers)}`")
         return answer if answer is not None else self.fail(f"{place} sent something that is not a JSON object")
 
 
@@ -75,6 +97,6 @@ ERROR_KEYS = ("error", "error_code", "code", "error_description", "message", "Me
 """What token endpoints say about themselves. Other members may repeat what was sent."""
 
 
-def _describe_error(answer: Object | None) -> str:
+def _describe_error(answer: Object | None, secrets: tuple[str, ...]) -> str:
     said = [value for key in ERROR_KEYS if isinstance(value := (answer or {}).get(key), str)]
-    return f": {' '.join(': '.join(said).split())[:300]}" if said else ""
+    return f": {clean_detail(': '.join(said), secrets)}" if said else ""
