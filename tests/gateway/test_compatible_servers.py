@@ -310,6 +310,48 @@ def test_what_a_server_refuses_is_left_out_from_then_on(
     assert got.headers["x-toolwire-losses"]
 
 
+def refuse_member(name: str, words: str) -> Check:
+    return lambda body, _headers: words if f'"{name}":' in json.dumps(body) else ""
+
+
+UNNAMED: dict[str, Check] = {
+    "limit": refuse_member("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
+    "temperature": refuse_member("temperature", "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported."),
+    "effort": refuse_member("reasoning_effort", "Unrecognized request argument supplied: reasoning_effort"),
+}  # fmt: skip
+"""What OpenAI's models refuse, some because they reason and some because they do not."""
+SETTINGS: dict[str, Object] = {
+    CHAT: {"max_tokens": 99, "temperature": 0, "reasoning_effort": "low"},
+    MESSAGES: {"max_tokens": 9999, "temperature": 0, "thinking": {"type": "enabled", "budget_tokens": 2048}},
+    RESPONSES: {"max_output_tokens": 99, "temperature": 0, "reasoning": {"effort": "low"}},
+}
+
+
+@whole_or_stream
+@pytest.mark.parametrize("path", SETTINGS)
+@pytest.mark.parametrize("check", UNNAMED.values(), ids=list(UNNAMED))
+def test_a_model_behind_a_name_that_does_not_say_what_it_is(
+    tmp_path: Path, path: str, check: Check, stream: bool
+) -> None:
+    """A deployment at Azure, or a model behind another gateway."""
+    server = StrictServer([check])
+    turns = {"input": "Hello"} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hello"}]}
+    with serve(tmp_path, server, 'protocols = ["openai-chat"]') as url:
+        for _ in range(2):
+            assert_answered(got := ask(url, path, SETTINGS[path] | turns | {"model": "p/ours"}, stream))
+    assert len(server.asked) == 3
+    assert got.headers["x-toolwire-losses"]
+    assert server.asked[-1].get("max_tokens", server.asked[-1].get("max_completion_tokens"))
+
+
+def test_cache_breakpoints_that_a_server_refuses(tmp_path: Path) -> None:
+    server = StrictServer([refuse_member("cache_control", NO_MEMBER.format(name="system.0.cache_control"))])
+    with serve(tmp_path, server, 'protocols = ["anthropic"]') as url:
+        for _ in range(2):
+            assert_answered(ask(url, MESSAGES, CLAUDE_CODE, False))
+    assert len(server.asked) == 3
+
+
 def test_a_server_that_refuses_one_thing_after_another(tmp_path: Path) -> None:
     server = StrictServer(CHECKS)
     with serve(tmp_path, server, 'protocols = ["anthropic"]') as url:
@@ -431,6 +473,16 @@ def test_a_history_of_another_model_at_deepseek(
     turn = next(message for message in server.asked[-1]["messages"] if message.get("tool_calls"))
     assert turn["reasoning_content"] == ("Paris, then." if had_text else 'Next: get_weather {"city":"Paris"}')
     assert had_text or "reasoning-added" in got.headers["x-toolwire-losses"]
+
+
+@whole_or_stream
+def test_a_model_that_was_not_taken_for_one_that_thinks(tmp_path: Path, stream: bool) -> None:
+    """A server of a known kind: what it refuses counts more than the model's name."""
+    server = StrictServer([refuse_lost_reasoning])
+    with serve(tmp_path, server, 'kind = "deepseek"\nprotocols = ["openai-chat"]\napi_key = "k"') as url:
+        for _ in range(2):
+            assert_answered(ask(url, CHAT, {"model": "p/deepseek-chat", **HISTORIES[CHAT]}, stream))
+    assert len(server.asked) == 3
 
 
 def refuse_lost_thinking(body: Object, _headers: dict[str, str]) -> str:

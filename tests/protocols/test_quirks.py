@@ -15,6 +15,7 @@ from toolwire.core import ids
 from toolwire.core.codec import Codec, Constraints, Http
 from toolwire.core.ir import Call, Request, Result, Text, Turn
 from toolwire.core.losses import LOSS_CODES, Ledger
+from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.gateway.settings.providers import known_servers
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
@@ -114,6 +115,37 @@ CHANGED: list[tuple[str, Any, Any, list[tuple[str, str]]]] = [
     ),
     ("max-tokens-key", {"max_tokens": 6, "max_completion_tokens": None}, {"max_tokens": 6}, []),
     (
+        "new-tokens-key",
+        {"model": "m", "max_tokens": 5},
+        {"model": "m", "max_completion_tokens": 5},
+        [("setting-mapped", "/max_tokens")],
+    ),
+    (
+        "new-tokens-key",
+        {"max_tokens": 6, "max_completion_tokens": 5},
+        {"max_completion_tokens": 5},
+        [("setting-mapped", "/max_tokens")],
+    ),
+    ("no-sampling", {"temperature": 1.0, "top_p": 1, "logprobs": False}, {}, []),
+    (
+        "no-sampling",
+        {"model": "m", "temperature": 0, "presence_penalty": 0.5},
+        {"model": "m"},
+        [("no-counterpart", "/temperature"), ("no-counterpart", "/presence_penalty")],
+    ),
+    ("no-effort", {"model": "m", "reasoning_effort": "low"}, {"model": "m"}, [("no-counterpart", "/reasoning_effort")]),
+    (
+        "reasoning-required",
+        {"model": "deepseek-chat", "messages": [{"role": "assistant", "content": "a", "tool_calls": []}]},
+        {
+            "model": "deepseek-chat",
+            "messages": [
+                {"role": "assistant", "content": "a", "tool_calls": [], "reasoning_content": make_up_reasoning(())}
+            ],
+        },
+        [("reasoning-added", "/messages/0")],
+    ),
+    (
         "no-developer-role",
         {"messages": [{"role": "developer", "content": "d"}]},
         {"messages": [{"role": "system", "content": "d"}]},
@@ -211,7 +243,8 @@ ODD: list[Any] = [{}, {"messages": None, "tools": {}}, {"messages": [None, 1], "
 
 @pytest.mark.parametrize("name", [name for name, quirk in CHAT.quirks.items() if quirk.rewrite_body is not None])
 def test_nothing_to_do_gives_the_very_same_body(name: str) -> None:
-    for body in (ORDINARY, *ODD):
+    ordinary = ORDINARY if name != "new-tokens-key" else {key: ORDINARY[key] for key in ORDINARY if key != "max_tokens"}
+    for body in (ordinary, *ODD):
         out, ledger = bent("openai-chat", name, body)
         assert out is body
         assert not ledger.losses
@@ -244,10 +277,46 @@ PLAIN_MESSAGES: Any = {
 @pytest.mark.parametrize("name", [name for name, quirk in ANTHROPIC.quirks.items() if quirk.rewrite_body is not None])
 def test_nothing_to_do_gives_the_very_same_messages(name: str) -> None:
     odd = [{"role": "system"}, {"role": "user", "content": [None, {"type": "tool_result", "content": [1]}]}]
-    for body in (PLAIN_MESSAGES, {**ODD[0]}, ODD[1], {"messages": odd[1:], "tools": [None], "metadata": 1}):
+    plain = PLAIN_MESSAGES if name != "no-cache" else {**PLAIN_MESSAGES, "system": "s"}
+    for body in (plain, {**ODD[0]}, ODD[1], {"messages": odd[1:], "tools": [None], "metadata": 1}):
         out, ledger = bent("anthropic", name, body)
         assert out is body
         assert not ledger.losses
+
+
+def test_cache_breakpoints_are_left_out_at_any_depth() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    inner = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"} | mark]}
+    body = mark | {
+        "system": [{"type": "text", "text": "s"} | mark],
+        "tools": [{"name": "f", "input_schema": {}} | mark],
+        "messages": [{"role": "user", "content": [inner | mark, {"type": "text", "text": "u"} | mark]}],
+    }
+    out, ledger = bent("anthropic", "no-cache", body)
+    assert "cache_control" not in str(out)
+    assert out["messages"][0]["content"][0]["content"] == [{"type": "text", "text": "r"}]
+    assert codes(ledger) == [("cache-dropped", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "expected", "noted"),
+    [
+        ("no-sampling", {"input": "x", "temperature": 1, "top_p": None}, {"input": "x"}, []),
+        ("no-sampling", {"input": "x", "temperature": 0}, {"input": "x"}, [("no-counterpart", "/temperature")]),
+        (
+            "no-reasoning",
+            {"input": "x", "reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content", "message.x"]},
+            {"input": "x", "include": ["message.x"]},
+            [("no-counterpart", "/reasoning")],
+        ),
+    ],
+)
+def test_a_response_is_asked_for_without_what_its_server_refuses(
+    name: str, body: Any, expected: Any, noted: list[tuple[str, str]]
+) -> None:
+    out, ledger = bent("openai-responses", name, body)
+    assert (out, codes(ledger)) == (expected, noted)
+    assert bent("openai-responses", name, expected)[0] is expected
 
 
 def test_instructions_alone_go_to_the_top() -> None:
@@ -310,7 +379,28 @@ SAID = [
     ("openai-chat", "no-developer-role", "messages[0].role: unknown variant `developer`, expected one of `system`"),
     ("openai-chat", "no-developer-role", "Unexpected message role."),
     ("openai-chat", "system-first", "System message must be at the beginning."),
-    ("openai-chat", "reasoning-back", "The `reasoning_content` in the thinking mode must be passed back to the API."),
+    (
+        "openai-chat",
+        "new-tokens-key",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    ),
+    (
+        "openai-chat",
+        "no-sampling",
+        "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+    ),
+    ("openai-chat", "no-sampling", "Unsupported parameter: 'top_p' is not supported with this model."),
+    ("openai-chat", "no-effort", "Unrecognized request argument supplied: reasoning_effort"),
+    ("openai-responses", "no-sampling", "Unsupported parameter: 'temperature' is not supported with this model."),
+    ("openai-responses", "no-reasoning", "Unsupported parameter: 'reasoning.effort' is not supported with this model."),
+    ("openai-responses", "no-reasoning", "Encrypted content is not supported with this model."),
+    ("anthropic", "no-cache", "system.0.cache_control: Extra inputs are not permitted"),
+    ("anthropic", "no-cache", 'json: unknown field "cache_control"'),
+    (
+        "openai-chat",
+        "reasoning-required",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+    ),
     ("anthropic", "no-system-turns", "messages[1].role: unknown variant `system`, expected `user` or `assistant`"),
     ("anthropic", "no-tool-search", "messages[3].content: unknown variant `tool_addition`"),
     ("anthropic", "no-betas", "context_management: Extra inputs are not permitted"),
@@ -318,7 +408,11 @@ SAID = [
     ("anthropic", "no-betas", "tools.3.custom.input_examples: Extra inputs are not permitted"),
     ("anthropic", "no-betas", "system.2.cache_control.ephemeral.scope: Extra inputs are not permitted"),
     ("anthropic", "thinking-back", "The `content[].thinking` in the thinking mode must be passed back to the API."),
-    ("openai-chat", "reasoning-back", "Missing `reasoning_content` field in the assistant message at message index 1."),
+    (
+        "openai-chat",
+        "reasoning-required",
+        "Missing `reasoning_content` field in the assistant message at message index 1.",
+    ),
     ("anthropic", "no-effort", "output_config: Extra inputs are not permitted"),
     ("anthropic", "no-effort", "Unknown field: output_config"),
     ("anthropic", "no-adaptive-thinking", "thinking.type: Input should be 'enabled' or 'disabled'"),
@@ -369,6 +463,10 @@ def test_the_quirks_there_are() -> None:
         "plain-text-content",
         "short-descriptions",
         "max-tokens-key",
+        "new-tokens-key",
+        "no-sampling",
+        "no-effort",
+        "reasoning-required",
         "no-developer-role",
         "no-stream-options",
         "system-first",
@@ -390,6 +488,7 @@ def test_the_quirks_there_are() -> None:
     assert set(find_codec("gemini").quirks) == {"no-ids", "no-hosted-tools"}
     assert set(find_codec("anthropic").quirks) == {
         "block-cache",
+        "no-cache",
         "no-hosted-tools",
         "no-system-turns",
         "no-tool-search",
@@ -400,7 +499,12 @@ def test_the_quirks_there_are() -> None:
         "thinking-back",
         "plain-user-id",
     }
-    assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools", "at-most-128-tools"}
+    assert set(find_codec("openai-responses").quirks) == {
+        "no-sampling",
+        "no-reasoning",
+        "no-hosted-tools",
+        "at-most-128-tools",
+    }
     assert LOSS_CODES["description-cut"][0] == "lost"
 
 

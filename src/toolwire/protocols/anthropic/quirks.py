@@ -44,6 +44,7 @@ BETA_MEMBERS = key_set(
 BETA_TOOL_MEMBERS = key_set("allowed_callers eager_input_streaming input_examples")
 BETA_CACHE_MEMBERS = key_set("scope")
 """Of `cache_control`."""
+CACHE_MEMBERS = key_set("cache_control")
 
 
 def _place(ledger: Ledger, *keys: str | int) -> Path:
@@ -200,6 +201,26 @@ def _drop_cache_betas(node: Object, ledger: Ledger) -> Object:
     return node | {"cache_control": _without(cache, BETA_CACHE_MEMBERS)}
 
 
+def drop_breakpoints(body: Object, _model: str, ledger: Ledger) -> Object:
+    """The body without cache breakpoints: of the request, of its tools, and of blocks at any depth."""
+    out = _drop_breakpoint(body)
+    for key in ("system", "tools"):
+        out = _change_items(out, key, lambda _, one: _drop_breakpoint(one))
+    drop_inside = partial(_change_items, key="content", change=lambda _, one: _drop_inner_breakpoints(one))
+    out = _change_items(out, "messages", lambda _, turn: drop_inside(turn))
+    if out is not body:
+        ledger.note("cache-dropped", None, "cache breakpoints were left out", NOT_ACCEPTED)
+    return out
+
+
+def _drop_inner_breakpoints(block: Object) -> Object:
+    return _change_items(_drop_breakpoint(block), "content", lambda _, one: _drop_breakpoint(one))
+
+
+def _drop_breakpoint(node: Object) -> Object:
+    return _without(node, CACHE_MEMBERS) if "cache_control" in node else node
+
+
 # --- thinking ---------------------------------------------------------------------------------------------------------
 
 _THINKING_BLOCKS = ("thinking", "redacted_thinking")
@@ -299,6 +320,13 @@ QUIRKS: Mapping[str, Quirk] = {
     "block-cache": Quirk(
         about="knows cache breakpoints on blocks only, none for the whole request",
         rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
+    ),
+    "no-cache": Quirk(
+        about="knows no cache breakpoints (`cache_control`)",
+        rewrite_body=drop_breakpoints,
+        markers=(b"cache_control",),
+        # A member inside of it is another matter.
+        refusal=re.compile(rf"(?s)\A(?!.*\bcache_control\.).*?(?:{match_refusal(['cache_control']).pattern})"),
     ),
     "no-hosted-tools": Quirk(
         about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}

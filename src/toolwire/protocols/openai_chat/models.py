@@ -140,6 +140,10 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 MAX_STOP_SEQUENCES = 4
 MAX_USER_LENGTH = 64
 SAMPLING_SETTINGS = frozenset(SAMPLING_MEMBERS)
+_SAMPLING_DEFAULTS: Mapping[str, Json] = {
+    "temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "top_logprobs": 0,
+}  # fmt: skip
+"""What models that reason refuse, each with the default that can be left out without a note."""
 
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
@@ -367,6 +371,16 @@ def _list_calls(calls: Json) -> Iterator[tuple[str, str]]:
             yield _tool_name(inner), str(inner.get("arguments", inner.get("input", "")))
 
 
+def _rename_old_limit(body: Object, _model: str, ledger: Ledger) -> Object:
+    """For models that reason, behind a name that does not say so (a deployment at Azure, a model behind a gateway)."""
+    if "max_tokens" not in body:
+        return body
+    limit, where = body["max_tokens"], _request_path(ledger, "max_tokens")
+    ledger.note("setting-mapped", where, "`max_tokens` became `max_completion_tokens`", NOT_ACCEPTED)
+    out = {key: value for key, value in body.items() if key != "max_tokens"}
+    return out if out.get("max_completion_tokens") is not None else out | {"max_completion_tokens": limit}
+
+
 def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
     if "max_completion_tokens" not in body:
         return body
@@ -467,6 +481,23 @@ QUIRKS: Mapping[str, Quirk] = {
     "max-tokens-key": Quirk(
         about="the limit on output tokens is called `max_tokens`", rewrite_body=_rename_max_tokens_key
     ),
+    "new-tokens-key": Quirk(
+        about="the limit on output tokens is called `max_completion_tokens`, and `max_tokens` is refused",
+        rewrite_body=_rename_old_limit,
+        refusal=re.compile(r"(?is)\bmax_tokens\b.{0,80}\buse\b.{0,20}\bmax_completion_tokens\b"),
+    ),
+    "no-sampling": Quirk(
+        about="settings of the sampling are refused: " + ", ".join(_SAMPLING_DEFAULTS),
+        rewrite_body=_drop_keys(_SAMPLING_DEFAULTS),
+        refusal=match_refusal(
+            _SAMPLING_DEFAULTS, r"\b(?:temperature|top_p)\b.{0,60}\bdoes not support\b.{0,60}\bOnly the default\b"
+        ),
+    ),
+    "no-effort": Quirk(
+        about="`reasoning_effort` is refused",
+        rewrite_body=_drop_keys({"reasoning_effort": None}),
+        refusal=match_refusal(["reasoning_effort"]),
+    ),
     "no-developer-role": Quirk(
         about="there is no role `developer`",
         rewrite_body=_for_each("messages", _replace_developer_role),
@@ -499,6 +530,11 @@ QUIRKS: Mapping[str, Quirk] = {
         " up where another model has answered",
         constraints={"needs_reasoning_returned": True},
         rewrite_body=_fill_reasoning,
+    ),
+    "reasoning-required": Quirk(
+        about="the same for every message, also where the model or the request does not seem to think",
+        constraints={"needs_reasoning_returned": True},
+        rewrite_body=_fill_each_reasoning,
         refusal=re.compile(
             r"reasoning_content\W.{0,80}\b(?:must be passed back|is missing|is required)\b"
             r"|(?i:\bmissing\b).{0,20}\breasoning_content\b"
