@@ -601,6 +601,42 @@ TOOLS = (Tool("f"),)
 
 
 @pytest.mark.parametrize(
+    ("model", "effort", "is_fixed"),
+    [
+        ("gpt-5", None, True),
+        ("gpt-5-mini", "none", True),
+        ("gpt-5-chat-latest", None, False),
+        ("o3", None, True),
+        ("o1-mini", "low", False),
+        ("gpt-5.1", None, False),
+        ("gpt-5.1", "low", True),
+        ("gpt-5.5", None, True),
+        ("gpt-5.5", "none", False),
+        ("gpt-5.6-luna", None, True),
+        ("gpt-4o", None, False),
+        ("gpt-oss:20b", "low", False),
+        ("openai/gpt-5", None, False),
+        ("ours", "high", False),
+    ],
+)
+@pytest.mark.parametrize("is_own", [True, False], ids=["chat", "other"])
+def test_models_that_reason_take_only_the_default_sampling(
+    model: str, effort: str | None, is_fixed: bool, is_own: bool
+) -> None:
+    """Chat clients send `temperature: 0`, and every such request got 400."""
+    sent = {"temperature": 0, "top_p": 1, "presence_penalty": 0.5, "logprobs": False}
+    body = make_body(**sent, model=model) | ({} if effort is None else {"reasoning_effort": effort})
+    request = CODEC.read_request(body)
+    notes = Ledger("openai-chat" if is_own else "anthropic", "openai-chat")
+    written = CODEC.write_request(request if is_own else strip_origins(request), notes)
+    left_out = {"temperature", "presence_penalty"} if is_fixed else set()
+    assert sent.keys() - written.keys() == left_out
+    assert {loss.code for loss in notes.losses} >= ({"no-counterpart"} if is_fixed else set())
+    if is_own and not is_fixed:
+        assert written is body
+
+
+@pytest.mark.parametrize(
     ("model", "thinking", "tools", "effort", "codes"),
     [
         ("gpt-5", Thinking(effort="high"), TOOLS, "high", []),

@@ -288,7 +288,7 @@ ORDINARY: dict[str, Any] = {
     "metadata": {"a": "b"},
     "safety_identifier": "u1",
     "prompt_cache_key": "k1",
-    "reasoning": {"effort": "high", "summary": "auto"},
+    "reasoning": {"effort": "none", "summary": "auto"},
     "text": {
         "format": {"type": "json_schema", "name": "ans", "schema": {"type": "object"}, "strict": True},
         "verbosity": "low",
@@ -301,6 +301,29 @@ def test_an_ordinary_request_written_from_its_meaning_is_the_same_json() -> None
     request = CODEC.read_request(ORDINARY)
     assert {(stray.key, stray.code) for stray in request.unknown_fields} == {("id", "id-rewritten")}
     assert again(CODEC.write_request(strip_origins(request), own_ledger())) == ORDINARY
+
+
+@pytest.mark.parametrize(
+    ("model", "reasoning", "is_fixed"),
+    [
+        ("gpt-5", None, True),
+        ("o3", {"effort": "low"}, True),
+        ("gpt-5.1", None, False),
+        ("gpt-5.1", {"effort": "low"}, True),
+        ("gpt-5.5", {"summary": "auto"}, True),
+        ("gpt-5.5", {"effort": "none"}, False),
+        ("gpt-4.1", None, False),
+        ("ours", {"effort": "low"}, False),
+    ],
+)
+def test_models_that_reason_take_only_the_default_sampling(
+    model: str, reasoning: dict[str, Any] | None, is_fixed: bool
+) -> None:
+    body: dict[str, Any] = {"model": model, "input": "u", "temperature": 0, "top_p": 1.0}
+    body |= {} if reasoning is None else {"reasoning": reasoning}
+    written = CODEC.write_request(CODEC.read_request(body), ledger := own_ledger())
+    assert body.keys() - written.keys() == ({"temperature"} if is_fixed else set())
+    assert [loss.code for loss in ledger.losses] == (["no-counterpart"] if is_fixed else [])
 
 
 def test_what_a_request_means() -> None:

@@ -233,6 +233,12 @@ def effort_for_budget(budget: int) -> str:
     return "minimal" if found == "none" and budget > 0 else found
 
 
+def asked_effort(thinking: ir.Thinking) -> str:
+    """The effort that a request asks for; "" for the model's default."""
+    effort = thinking.effort or ("none" if thinking.mode == "off" else "")
+    return effort_for_budget(thinking.budget) if not effort and thinking.budget is not None else effort
+
+
 def nearest_effort(effort: str, allowed: tuple[str, ...]) -> str:
     """The allowed effort that is closest; of two at the same distance, the lower one. Who asked for some thinking does
     not get none, as long as there is a choice."""
@@ -261,6 +267,28 @@ _OPENAI_EFFORTS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
 """The efforts that OpenAI's models accept; they answer 400 to any other. The first match counts. Source: errors that
 name the supported values (opencode#4451 and openai-agents-python#2089 for gpt-5.1) and openai/codex#7449
 (`xhigh` of gpt-5.1-codex-max), looked up in November 2026. The other rows were not compared with a page then."""
+
+
+_OPENAI_REASONS_BY_DEFAULT = re.compile(r"gpt-6|gpt-5\.(?:[5-9]|\d\d)")
+SAMPLING_DEFAULTS: Mapping[str, float] = {
+    "temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "top_logprobs": 0,
+}  # fmt: skip
+"""Settings of the sampling that OpenAI's models take only at these values while they reason: "Only the default (1)
+value is supported" (langchaingo#1355 for gpt-5, qwen-code#921 for gpt-5-mini, OpenHands#4131 for o1, vane#1173 for
+gpt-5.6); gpt-5.1 takes others with the effort `none` (vercel/ai#10932), gpt-5-chat always (litellm#13781). November
+2026."""
+
+
+def openai_fixes_sampling(model: str, effort: str) -> bool:
+    """Does this model of OpenAI take only the default values of the sampling, at this effort ("" if none is given)?"""
+    efforts = (openai_efforts(model) or ()) if is_openai_model(model) else ()
+    return bool(efforts) and ("none" not in efforts or (effort or openai_default_effort(model)) != "none")
+
+
+def openai_default_effort(model: str) -> str:
+    name = model.lower().rpartition("/")[2]
+    reasons = "none" not in (openai_efforts(name) or ("none",)) or _OPENAI_REASONS_BY_DEFAULT.match(name)
+    return "medium" if reasons else "none"
 
 
 OPENAI_MAX_TOOLS = 128

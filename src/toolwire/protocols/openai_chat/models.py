@@ -37,6 +37,8 @@ class Family(Struct, frozen=True, kw_only=True):
     stop: bool = True
     sampling: bool = True
     """Does it accept `temperature`, `top_p` and `logprobs`?"""
+    fixes_sampling: bool = False
+    """Does it take their default values only?"""
     reasoning_back: bool = False
     """Does it want its reasoning text back in `reasoning_content`?"""
     breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
@@ -59,7 +61,7 @@ DEFAULT_FAMILY = Family()
 _OPENAI = Family(developer=True, efforts=(), video=False)
 _REASONING = replace(_OPENAI, max_tokens_key="max_completion_tokens", user_key="safety_identifier", stop=False)
 _NO_EFFORT_WITH_TOOLS = replace(_REASONING, no_effort_with_tools=True)
-_GPT_6 = replace(_NO_EFFORT_WITH_TOOLS, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
+_GPT_6 = replace(_NO_EFFORT_WITH_TOOLS, sampling=False, breakpoint="prompt_cache_breakpoint")
 
 _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     # These two refuse `none` as well. With tools they work only in Responses, so no effort is forced on them here.
@@ -69,8 +71,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     ),
     (re.compile(r"gpt-6"), _GPT_6),
     (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_GPT_6, sampling=True)),
-    (re.compile(r"gpt-5\.5"), replace(_NO_EFFORT_WITH_TOOLS, default_effort="medium")),
-    (re.compile(r"gpt-5\.4"), _NO_EFFORT_WITH_TOOLS),
+    (re.compile(r"gpt-5\.[45]"), _NO_EFFORT_WITH_TOOLS),
     (re.compile(r"gpt-5"), _REASONING),
     (re.compile(r"o1(?:-|$)"), replace(_REASONING, stop=True)),
     (re.compile(r"o[34](?:-|$)"), _REASONING),
@@ -86,13 +87,16 @@ _SEARCH_MODELS = re.compile(r"search|sonar|:online$")
 
 
 @lru_cache(maxsize=256)
-def family(model: str, native: bool = False) -> Family:
-    """The family of a model. `vendor/model` is served by a compatible server (OpenRouter), which has no such limits."""
+def family(model: str, native: bool = False, effort: str = "") -> Family:
+    """The family of a model that is asked for this effort. `vendor/model` is served by a compatible server, such as
+    OpenRouter, which has no such limits."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), DEFAULT_FAMILY)
     efforts = tokens.openai_efforts(name)
     if efforts is not None:
-        found = replace(found, efforts=efforts)
+        found = replace(found, efforts=efforts, default_effort=tokens.openai_default_effort(name))
+    if not vendor and found.sampling and tokens.openai_fixes_sampling(name, effort):
+        found = replace(found, fixes_sampling=True)
     if vendor and (found.no_effort_with_tools or not found.tools):
         found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
@@ -102,11 +106,11 @@ def family(model: str, native: bool = False) -> Family:
     return replace(found, search=True) if _SEARCH_MODELS.search(name) else found
 
 
-SAMPLING_MEMBERS = ("temperature", "top_p", "logprobs", "top_logprobs")
+SAMPLING_MEMBERS = tuple(tokens.SAMPLING_DEFAULTS)
 MEMBERS_WITH_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"})
 """Members that OpenAI refuses in a request without tools: "'tool_choice' is only allowed when 'tools' are specified",
 "[] is too short - 'tools'" (its answers, November 2026)."""
-JUDGED_MEMBERS = MEMBERS_WITH_TOOLS.union(("max_tokens", "stop"), SAMPLING_MEMBERS)
+JUDGED_MEMBERS = MEMBERS_WITH_TOOLS.union(("max_tokens", "stop", "reasoning_effort"), SAMPLING_MEMBERS)
 
 
 def _refused_members(family: Family) -> frozenset[str]:
@@ -140,10 +144,6 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 MAX_STOP_SEQUENCES = 4
 MAX_USER_LENGTH = 64
 SAMPLING_SETTINGS = frozenset(SAMPLING_MEMBERS)
-_SAMPLING_DEFAULTS: Mapping[str, Json] = {
-    "temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "top_logprobs": 0,
-}  # fmt: skip
-"""What models that reason refuse, each with the default that can be left out without a note."""
 
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
@@ -193,9 +193,8 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
     """The effort to write, "" for the model's default."""
     if asked.summary not in ("", "none"):
         ledger.note("no-counterpart", where, f"the summary mode `{asked.summary}` was left out")
-    word = asked.effort or ("none" if asked.mode == "off" else "")
-    if not word and asked.budget is not None:
-        word = tokens.effort_for_budget(asked.budget)
+    word = tokens.asked_effort(asked)
+    if word and not asked.effort and asked.mode != "off":
         ledger.note("thinking-mapped", where, f"a budget of {asked.budget} tokens became the effort `{word}`")
     if not word or family.native:
         return word
@@ -487,10 +486,10 @@ QUIRKS: Mapping[str, Quirk] = {
         refusal=re.compile(r"(?is)\bmax_tokens\b.{0,80}\buse\b.{0,20}\bmax_completion_tokens\b"),
     ),
     "no-sampling": Quirk(
-        about="settings of the sampling are refused: " + ", ".join(_SAMPLING_DEFAULTS),
-        rewrite_body=_drop_keys(_SAMPLING_DEFAULTS),
+        about="settings of the sampling are refused: " + ", ".join(tokens.SAMPLING_DEFAULTS),
+        rewrite_body=_drop_keys(tokens.SAMPLING_DEFAULTS),
         refusal=match_refusal(
-            _SAMPLING_DEFAULTS, r"\b(?:temperature|top_p)\b.{0,60}\bdoes not support\b.{0,60}\bOnly the default\b"
+            tokens.SAMPLING_DEFAULTS, r"\b(?:temperature|top_p)\b.{0,60}\bdoes not support\b.{0,60}\bOnly the default\b"
         ),
     ),
     "no-effort": Quirk(

@@ -51,7 +51,7 @@ from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
-from toolwire.core.tokens import is_openai_model
+from toolwire.core.tokens import SAMPLING_DEFAULTS, asked_effort, is_openai_model
 from toolwire.core.tool_choice import LONGEST_MODE, fit_tool_choice, has_other_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
@@ -498,8 +498,11 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if not request.tools and is_own(request.origin) and is_openai_model(request.model):
         request = _leave_out_tool_members(request, ledger)
     origin = request.origin
-    known = family(request.model, is_own(origin) or ledger.source == NAME)
-    if (wire := intact_wire(origin)) is not None and known.refused.isdisjoint(wire):
+    thinking = request.settings.thinking
+    effort = "" if thinking is None else asked_effort(thinking)
+    known = family(request.model, is_own(origin) or ledger.source == NAME, effort)
+    wire = intact_wire(origin)
+    if wire is not None and known.refused.isdisjoint(wire) and not (known.fixes_sampling and _sets_sampling(wire)):
         return wire
     messages: list[Object] = []
     if request.system:
@@ -521,6 +524,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if "max_tokens" in known.refused and out.pop("max_tokens", None) is not None:  # beside `max_completion_tokens`
         ledger.note("no-counterpart", (None, "max_tokens"), "`max_tokens` was left out")
     return out
+
+
+def _sets_sampling(wire: Object) -> bool:
+    return any(wire.get(key, default) not in (default, None) for key, default in SAMPLING_DEFAULTS.items())
 
 
 def _leave_out_tool_members(request: Request, ledger: Ledger) -> Request:
@@ -545,7 +552,8 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     refused = refused if has_tools else refused | {"parallel"}
     for field in filter(present.__contains__, names.COPIED_SETTINGS):
         key, _ = names.COPIED_SETTINGS[field]
-        if key in family.refused or (field in refused and not family.native):
+        is_fixed = family.fixes_sampling and SAMPLING_DEFAULTS.get(key, value := getattr(settings, field)) != value
+        if is_fixed or key in family.refused or (field in refused and not family.native):
             ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
         else:
             out[key] = getattr(settings, field)

@@ -28,8 +28,8 @@ class Family(Struct, frozen=True):
 
 
 SAMPLING_MEMBERS = ("temperature", "top_p")
-JUDGED_MEMBERS = frozenset({"tools", *SAMPLING_MEMBERS})
-_WITHOUT_SAMPLING = re.compile(r"gpt-6|o[134](-|$)")
+JUDGED_MEMBERS = frozenset({"tools", "reasoning", *SAMPLING_MEMBERS})
+_WITHOUT_SAMPLING = re.compile(r"gpt-6")
 
 
 @lru_cache(maxsize=256)

@@ -72,7 +72,7 @@ from toolwire.protocols.openai_responses.response import (
     note_dropped_part,
     source_message,
 )
-from toolwire.protocols.openai_responses.settings import read_settings, refuses_settings, write_settings
+from toolwire.protocols.openai_responses.settings import find_refused_settings, read_settings, write_settings
 from toolwire.protocols.openai_responses.tools import (
     ADDITIONAL_TOOLS,
     flatten_choice,
@@ -277,7 +277,7 @@ _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = {
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if (wire := intact_wire(origin)) is not None and not refuses_settings(request):
+    if (wire := intact_wire(origin)) is not None and not find_refused_settings(request):
         return wire
     was: Object = origin.wire if is_own(origin) else {}
     out: Object = {}

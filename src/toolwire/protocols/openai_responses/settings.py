@@ -21,7 +21,14 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
-from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort
+from toolwire.core.tokens import (
+    EFFORTS,
+    SAMPLING_DEFAULTS,
+    asked_effort,
+    effort_for_budget,
+    nearest_effort,
+    openai_fixes_sampling,
+)
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.models import SAMPLING_MEMBERS, family
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
@@ -159,17 +166,23 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     ledger.note_unwritten_settings(settings, present, SUPPORTED_SETTINGS)
 
 
-def refuses_settings(request: Request) -> bool:
-    """Does the model refuse a setting that the request has?"""
-    settings = request.settings
-    return not (settings.temperature is None and settings.top_p is None) and not family(request.model).sampling
+def find_refused_settings(request: Request) -> tuple[str, ...]:
+    """The settings of a request that its model refuses."""
+    settings, thinking = request.settings, request.settings.thinking
+    if settings.temperature is None and settings.top_p is None:
+        return ()
+    given = [key for key in SAMPLING_MEMBERS if getattr(settings, key) is not None]
+    if not family(request.model).sampling:
+        return tuple(given)
+    is_fixed = openai_fixes_sampling(request.model, "" if thinking is None else asked_effort(thinking))
+    return tuple(key for key in given if is_fixed and getattr(settings, key) != SAMPLING_DEFAULTS[key])
 
 
 def _drop_refused_settings(request: Request, out: Object, ledger: Ledger) -> None:
-    for field in SAMPLING_MEMBERS if refuses_settings(request) else ():
-        if out.pop(field, None) is not None:
-            where, why = request.settings.where.get(field), f"{request.model} refuses it"
-            ledger.note("no-counterpart", where, f"`{field}` was left out", why)
+    for field in find_refused_settings(request):
+        out.pop(field, None)
+        where, why = request.settings.where.get(field), f"{request.model} refuses it"
+        ledger.note("no-counterpart", where, f"`{field}` was left out", why)
 
 
 def _reasons(request: Request) -> bool:
