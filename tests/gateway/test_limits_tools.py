@@ -4,6 +4,7 @@ in every protocol, translated or not, unless a rule has dropped them before."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 
 from gateway.raw_exchange import RawAnswer, Scene, Served, answer, ask, call, play_script, stage
 from gateway.test_limits import expect_refusal, read_used_counters
+from toolwire.gateway.configuration.load import load_config
+from toolwire.gateway.features.limits.hosted_tools import HostedTool
+from toolwire.gateway.models.prices import find_prices
 from toolwire_conformance.peers.peer import encode_json
 
 LIMIT = '[[limits]]\nname = "budget"\ndollars_per_day = 100\n'
@@ -71,6 +75,26 @@ UNCOUNTED: dict[str, Row] = {
     "a search of Qwen": ("openai-chat", {"enable_search": True}, "enable_search"),
     "a plugin of OpenRouter": ("openai-chat", {"plugins": [{"id": "web"}]}, "plugins"),
     "a tool of OpenRouter": ("openai-chat", {"tools": [{"type": "openrouter:web_search"}]}, "openrouter:web_search"),
+    "a search of Baidu": ("openai-chat", {"web_search": {"enable": True}}, "web_search"),
+    "a search that a server has invented": ("openai-chat", {"enableSearch": True}, "enableSearch"),
+    "other models of OpenRouter": ("openai-chat", {"models": ["other/dear"]}, "models"),
+    "… after a fallback": ("anthropic", {"fallbacks": [{"model": "dear"}]}, "fallbacks"),
+    "a setting in another spelling": ("anthropic", {"Speed": "fast"}, "Speed"),
+    "a tier": ("openai-chat", {"service_tier": "priority"}, "service_tier"),
+    "… of Responses": ("openai-responses", {"service_tier": "priority"}, "service_tier"),
+    "… of Google": ("gemini", {"serviceTier": "SERVICE_TIER_PRIORITY"}, "serviceTier"),
+    "an agent of Google": ("gemini", {"agent": "deep-research"}, "agent"),
+    "Google's armour": ("gemini", {"modelArmorConfig": {"promptTemplateName": "x"}}, "modelArmorConfig"),
+    "spoken answers": ("openai-chat", {"modalities": ["text", "audio"], "audio": {"voice": "a"}}, "modalities"),
+    "spoken questions": (
+        "openai-chat",
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}
+            ]
+        },
+        "input_audio",
+    ),
     "Anthropic's code": (
         "anthropic",
         {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
@@ -114,6 +138,10 @@ FREE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Google's pages and code": ("gemini", {"tools": [{"urlContext": {}}, {"codeExecution": {}}, {"computerUse": {}}]}),
     "Anthropic's usual mode": ("anthropic", {"speed": "standard", "inference_geo": "global"}),
+    "a usual tier": ("openai-chat", {"service_tier": "auto"}),
+    "written answers": ("openai-chat", {"modalities": ["text"]}),
+    "a choice among a model's providers": ("openai-chat", {"provider": {"order": ["x"]}, "transforms": ["middle-out"]}),
+    "settings of servers": ("openai-chat", {"top_k": 4, "enable_thinking": True, "chat_template_kwargs": {"x": 1}}),
     "a search that is off": ("openai-chat", {"enable_search": False, "plugins": []}),
 }
 
@@ -142,11 +170,14 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
     with serve(tmp_path) as served:
         scene = priced_scene(served, client)
         message = expect_refusal(client, send(served, client, scene, **fields), 403)
-        assert message.startswith(f"what `{name}` costs at `{client.removeprefix('openai-')}` is not known")
+        provider = client.removeprefix("openai-")
+        assert re.match(
+            rf"what `{name}` costs (at `{provider}`|with `{provider}/{provider}-priced\S*`) is not known", message
+        )
         assert "the limit `budget` in dollars refuses it" in message
         assert 'on_unknown_price = "open"' in message
         assert ("drop = true" in message) == (
-            bool({"tools", "input"} & UNCOUNTED[kind][1].keys()) or name == "web_search"
+            not {"tools", "input", "web_search_options"}.isdisjoint(UNCOUNTED[kind][1])
         )
         assert not scene.asked
         assert send(served, client, scene, tools=[FUNCTIONS[client]]).status == 200
@@ -274,9 +305,31 @@ def test_tools_in_a_request_that_is_only_forwarded(tmp_path: Path) -> None:
     with serve(tmp_path) as served:
         scene = priced_scene(served, "openai-chat", play=answer(200, b'{"usage":{"prompt_tokens":1}}'))
         body = {"model": scene.name, "prompt": "Hi"}
-        refused = [{"tools": [{"type": "openrouter:web_search"}]}, {"plugins": [{"id": "web"}]}]
+        refused = [{"tools": [{"type": "openrouter:web_search"}]}, {"plugins": [{"id": "web"}]}, {"models": ["dear"]}]
         for fields in refused:
             got = ask(served.port, "POST", "/v1/completions", json.dumps(body | fields).encode())
             assert f"what `{next(iter(fields))}` costs" in expect_refusal("openai-chat", got, 403)
         assert not scene.asked
         assert ask(served.port, "POST", "/v1/completions", json.dumps(body).encode()).status == 200
+
+
+def test_what_a_server_says_that_it_takes_counts_if_it_is_more(tmp_path: Path) -> None:
+    """It can have used another model, or a tool, without being asked."""
+    whole = json.loads(play_script("openai-chat", False).partition(b"\r\n\r\n")[2])
+    with serve(tmp_path) as served:
+        for cost, dollars in ((0.25, 0.25), (0.0, 0.0012), (-1, 0.0012), ("much", 0.0012)):
+            whole["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, "cost": cost}
+            before = read_used_counters(served).get("budget/dollars_per_day", 0)
+            scene = priced_scene(served, "openai-chat", play=answer(200, encode_json(whole).encode()))
+            assert send(served, "openai-chat", scene).status == 200
+            assert read_used_counters(served)["budget/dollars_per_day"] - before == dollars * 10**9
+
+
+def test_a_tier_whose_price_is_known_is_counted() -> None:
+    openai = load_config(None, {"OPENAI_API_KEY": "k"}).providers["openai"]
+    priority = HostedTool("service_tier", service_tier="priority")
+    for model, is_known in (("gpt-5", True), ("gpt-4o-audio-preview", False)):
+        assert priority.is_counted(find_prices(openai, model, 1.8e9, "priority")) is is_known
+    for model, is_known in (("gpt-audio", True), ("gpt-4o-audio-preview", False)):
+        spoken = HostedTool("modalities", prices=("output_audio",))
+        assert spoken.is_counted(find_prices(openai, model, 1.8e9)) is is_known

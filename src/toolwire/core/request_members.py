@@ -90,9 +90,12 @@ class ToolCosts(Struct, frozen=True, kw_only=True):
     searches: frozenset[str] = frozenset()
     """Tools that cost a search for each use, which `Usage.searches` counts."""
     members: frozenset[str] = frozenset()
-    """Outermost members of a request that make a server use its tools, without declaring them."""
+    """Outermost members of a request that cost money besides its tokens. Those that the protocol does not know may do
+    so, too: they are in no list."""
     markers: tuple[bytes, ...] = ()
     """Bytes of a request that may declare tools where no reader looks for them."""
+    priced_markers: tuple[tuple[bytes, str], ...] = ()
+    """Bytes of a request with tokens of a kind that can have a price of its own, and the name of that price."""
     usual_values: Mapping[str, frozenset[bytes]] = EMPTY_MAPPING
     """Outermost members that make tokens dearer than their price, and the values with which they do not."""
 

@@ -78,6 +78,10 @@ class PriceFinder(Struct, frozen=True):
         rates = (prices.find_rate(kind, input_tokens) for prices in self.prices)
         return next((rate for rate in rates if rate is not None), None)
 
+    def has_tier(self, service_tier: str) -> bool:
+        """Are the prices of this service tier among them?"""
+        return any(isinstance(one, DatedPrices) and one.service_tier == service_tier for one in self.prices)
+
     def find_unit_prices(self, input_tokens: int) -> UnitPrices:
         """What one token, search or request costs in a request with so many input tokens."""
         reached = 0

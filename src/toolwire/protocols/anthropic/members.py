@@ -64,11 +64,10 @@ REQUEST_MEMBERS = RequestMembers(
     # From Anthropic's pricing page (platform.claude.com, "Tool use pricing"; copies of 2026, looked up in November):
     # searches of the web cost money, fetched pages, tools of MCP servers and searches for tools only their tokens. Code
     # execution costs the hours of its container, which no answer says; a container is used for nothing else.
-    # Plugins are OpenRouter's (openrouter.ai, web-search); that it has them in Messages, too, is assumed.
     tool_costs=ToolCosts(
         tokens_only=key_set("web_fetch mcp_toolset tool_search_tool"),
         searches=key_set("web_search"),
-        members=key_set("container plugins"),
+        members=key_set("container"),
         markers=(b'"tool_addition"',),
         # Fast mode costs 6 times as much with Claude Opus 4.6 and 4.7, twice as much from 4.8 on; inference in the USA
         # 1.1 times (platform.claude.com, fast-mode and pricing, November 2026).

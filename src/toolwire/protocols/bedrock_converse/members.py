@@ -23,8 +23,16 @@ REQUEST_MEMBERS = RequestMembers(
     declarations=key_set("tools toolAddition"),
     tool_choices=key_set("toolChoice tool_choice mcp_servers"),
     tool_places=key_set("toolConfig"),
-    # Web grounding of Nova is billed for each use, and no answer says how often (AWS's pricing page, November 2026).
-    tool_costs=ToolCosts(markers=(b'"toolAddition"',)),
+    # Web grounding of Nova is billed for each use, and no answer says how often; guardrails by the length of the text.
+    # The tier `priority` and optimized latency cost more (AWS's pricing page, November 2026).
+    tool_costs=ToolCosts(
+        members=key_set("guardrailConfig"),
+        markers=(b'"toolAddition"',),
+        usual_values={
+            "serviceTier": frozenset({b'{"type":"default"}', b'{"type":"flex"}'}),
+            "performanceConfig": frozenset({b'{"latency":"standard"}'}),
+        },
+    ),
     cache_breakpoints=("cachePoint",),
     objects=ObjectMembers(
         names=letter_set(["guardrailIdentifier"]),

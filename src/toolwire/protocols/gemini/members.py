@@ -52,6 +52,7 @@ def read_model(name: str) -> str:
     return name.removeprefix("models/")
 
 
+_USUAL_TIERS = frozenset(b'"%b"' % tier for tier in b"standard flex SERVICE_TIER_STANDARD SERVICE_TIER_FLEX".split())
 _TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
 _OBJECT_NAMES = letter_set("fileIds cachedContent fileSearchStoreName fileSearchStoreNames datastore ragCorpus".split())
 
@@ -88,8 +89,13 @@ REQUEST_MEMBERS = RequestMembers(
     stored_tools={"cachedContent": str, "cached_content": str},
     # From ai.google.dev/gemini-api/docs/pricing and its page on file search (copies of 2026, looked up in November):
     # pages, code and searches in files cost their tokens, and a client uses the computer itself. Google Search and Maps
-    # cost money for each query or each prompt, by the model, and the usage does not say how many there were.
-    tool_costs=ToolCosts(tokens_only=frozenset("web_fetch code_execution file_search computer mcpServers".split())),
+    # cost money for each query or each prompt, by the model, and the usage does not say how many there were. Priority
+    # inference costs more. Model Armor is billed by its own tokens (cloud.google.com/security/products/model-armor).
+    tool_costs=ToolCosts(
+        tokens_only=frozenset("web_fetch code_execution file_search computer mcpServers".split()),
+        members=frozenset({"modelArmorConfig", "model_armor_config"}),
+        usual_values=dict.fromkeys(("serviceTier", "service_tier"), _USUAL_TIERS),
+    ),
     objects=ObjectMembers(
         names=_OBJECT_NAMES,
         forwarded_names=_OBJECT_NAMES | letter_set(["previousInteractionId"]),

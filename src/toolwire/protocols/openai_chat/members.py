@@ -61,6 +61,8 @@ _FORWARDED = frozenset(
 )
 """From the parameters of these endpoints in openai 3.49.0."""
 
+_USUAL_TIERS = frozenset(b'"%b"' % tier for tier in b"auto default standard on_demand flex scale".split())
+
 _TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
 
 
@@ -99,10 +101,12 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=frozenset({"tool_choice", "function_call", "mcp_servers", "web_search_options"}),
     tool_places=frozenset({"tools", "functions", "tool_choice"}),
     stored_tools={"cached_content": str},
-    # Searches without a tool (`passing_keys`), as far as they cost money for themselves, and plugins of OpenRouter.
-    # OpenAI's own search (`web_search_options`) does not say how often it searched.
+    # OpenAI's own search (`web_search_options`) does not say how often it searched. The tier `priority` costs more and
+    # `flex` less (OpenAI's pricing page, November 2026); `on_demand` is Groq's word for the usual one. Audio costs many
+    # times what text does, and not every model's price of it is known.
     tool_costs=ToolCosts(
-        members=frozenset("search_parameters enable_search enable_web_search vector_store_ids plugins".split())
+        priced_markers=((b'"input_audio"', "input_audio"),),
+        usual_values={"service_tier": _USUAL_TIERS, "modalities": frozenset({b'["text"]'})},
     ),
     cache_breakpoints=CACHE_KEYS,
     objects=ObjectMembers(

@@ -48,12 +48,13 @@ REQUEST_MEMBERS = RequestMembers(
     stored_tools={"prompt": dict},
     # OpenAI's pricing page and its guide on MCP (developers.openai.com/api/docs/guides/tools-connectors-mcp), as others
     # quoted them in 2026: a web search costs money for each call, MCP servers and a search for tools only their tokens.
-    # The containers of `code_interpreter` and `shell`, pictures and searches in files cost what no answer says. Live
-    # searches of xAI and plugins of OpenRouter are searches, too.
+    # The containers of `code_interpreter` and `shell`, pictures and searches in files cost what no answer says. Tiers
+    # are those of Chat.
     tool_costs=ToolCosts(
         tokens_only=frozenset({"mcp", "tool_search"}),
         searches=frozenset({"web_search"}),
-        members=frozenset({"search_parameters", "plugins"}),
+        priced_markers=((b'"input_audio"', "input_audio"),),
+        usual_values={"service_tier": frozenset({b'"auto"', b'"default"', b'"flex"', b'"scale"'})},
     ),
     cache_breakpoints=("prompt_cache_breakpoint",),
     objects=ObjectMembers(

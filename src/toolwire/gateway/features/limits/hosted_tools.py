@@ -8,12 +8,13 @@ from functools import lru_cache
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
-from toolwire.core.ir import AnyTool, Tool, list_declared_tools
+from toolwire.core.ir import PRICED_TIERS, AnyTool, Tool, list_declared_tools
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
+from toolwire.gateway.models.prices import PriceFinder
 from toolwire.gateway.settings.router import matches_pattern
 from toolwire.policy.rules import tool_name
 
@@ -23,6 +24,7 @@ pricing; that their usage does not count it: QuantumNous/new-api#1108), with Ope
 model-variants/online), Perplexity's at OpenRouter (its page of `sonar`: $5 for 1,000), and Groq's, with up to ten
 calls of tools (console.groq.com, compound/systems). November 2026. Whether the last three count their searches where
 they have a price was not found: it is assumed that they do not."""
+_OUTPUT_KINDS = ("output_audio", "output_image")
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -33,8 +35,17 @@ class HostedTool(Struct, frozen=True):
     """As the provider calls it."""
     kind: str = ""
     """As rules call it; "" for what is not a tool that a rule could drop."""
-    is_search: bool = False
-    """Does the usage count it?"""
+    prices: tuple[str, ...] = ()
+    """The usage counts what has these prices (fields of `Rates`): if they are known, nothing is missing."""
+    service_tier: str = ""
+    """The same for the prices of this tier."""
+
+    def is_counted(self, finder: PriceFinder | None) -> bool:
+        """Do these prices of the model say what it costs?"""
+        if finder is None or not (self.prices or self.service_tier):
+            return False
+        has_prices = all(finder.find_rate(name, 0) is not None for name in self.prices)
+        return has_prices and (not self.service_tier or finder.has_tier(self.service_tier))
 
 
 def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[HostedTool, ...]:
@@ -43,10 +54,13 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     codec, sent = prepared.upstream.codec, prepared.body
     members, known = decode_members(sent), codec.request_members
     costs = known.tool_costs
-    found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
+    # What the protocol does not know may choose tools or models of the server. A translation leaves it out.
+    unknown = () if prepared.exchange.is_cross_protocol else _list_unknown(body)
+    found = [HostedTool(name) for name in (*costs.members, *known.stored_tools, *unknown) if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
+    found += [HostedTool(name, prices=(name,)) for marker, name in costs.priced_markers if sent.find(marker) >= 0]
     found += [
-        HostedTool(name)
+        _read_setting(name, bytes(members[name]))
         for name, usual in costs.usual_values.items()
         if _has_value(members, name) and bytes(members[name]) not in usual
     ]
@@ -74,8 +88,20 @@ def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
     """The same for a request that is only forwarded, of which nobody reads the tools. Raises Malformed."""
     known = body.codec.request_members
     declared = find_unjudged_tools(known, body.judge())
-    found = [HostedTool(name) for name in known.tool_costs.members if _has_value(body.members, name)]
+    names = (*known.tool_costs.members, *_list_unknown(body))
+    found = [HostedTool(name) for name in names if _has_value(body.members, name)]
     return (*found, HostedTool(str(declared[1]))) if declared is not None else tuple(found)
+
+
+def _list_unknown(body: ClientBody) -> tuple[str, ...]:
+    return tuple(name for name in body.names.unknown if name not in body.codec.request_members.passing_rules)
+
+
+def _read_setting(name: str, value: bytes) -> HostedTool:
+    """What has to be known of a setting that makes tokens dearer."""
+    prices = tuple(kind for kind in _OUTPUT_KINDS if value.find(kind.removeprefix("output_").encode()) >= 0)
+    tier = next((tier for tier in PRICED_TIERS if value.lower().find(tier.encode()) >= 0), "")
+    return HostedTool(name, prices=prices, service_tier=tier)
 
 
 def _has_value(members: Members, name: str) -> bool:
@@ -90,4 +116,4 @@ def _read_tool(costs: ToolCosts, tool: AnyTool) -> HostedTool | None:
         return None
     wire = tool.origin.wire if tool.origin is not None else None
     own = wire.get("type") if isinstance(wire, dict) else None
-    return HostedTool(own if isinstance(own, str) else kind, kind, kind in costs.searches)
+    return HostedTool(own if isinstance(own, str) else kind, kind, ("search",) if kind in costs.searches else ())

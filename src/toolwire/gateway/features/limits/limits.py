@@ -39,7 +39,7 @@ from toolwire.gateway.features.limits.settings import (
 )
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.models.amounts import format_dollars, from_units
-from toolwire.gateway.models.prices import PriceFinder, estimate_cost, find_prices
+from toolwire.gateway.models.prices import estimate_cost, find_prices
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
@@ -291,10 +291,8 @@ class Limits:
         self, rule: LimitRule, record: ExchangeRecord, provider: Provider, model: str, tools: Iterable[HostedTool]
     ) -> Refusal | None:
         """A refusal if one of the tools that the provider runs costs money which this limit cannot count."""
-        finder: PriceFinder | None = None
         for tool in tools:
-            finder = finder or find_prices(provider, model, record.started_at)
-            if not tool.is_search or finder is None or finder.find_rate("search", 0) is None:
+            if not tool.is_counted(find_prices(provider, model, record.started_at, tool.service_tier)):
                 self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
                 return _refuse_tool(rule, provider, model, tool)
         return None
@@ -367,18 +365,21 @@ class Limits:
 
     def _count_call_cost(self, call: CallUsage, at: float, estimated: int) -> int:
         # A gateway that does not look up costs otherwise ([costs]) does it here.
-        cost = self._find_cost(call, call.usage, at) if call.cost is None else call.cost
+        priced = self._price(call, call.usage, at) if call.cost is None else call
+        cost, reported = priced.cost, priced.reported_cost
         cost = cost if call.usage is None or is_possible(call.usage) else None
         if cost is None and call.usage is not None and not estimated:
             self._note_unpriced(call.provider, call.model)
         # If it is not known, nobody has said what was used, or it is so much that it cannot be.
         told = estimated if cost is None else count_dollars(cost)
-        return told if call.least is None else max(told, count_dollars(self._find_cost(call, call.least, at)))
+        # A server can have used another model or a tool: what it says itself that it takes counts if it is more.
+        told = told if reported is None else max(told, count_dollars(reported))
+        return told if call.least is None else max(told, count_dollars(self._price(call, call.least, at).cost))
 
-    def _find_cost(self, call: CallUsage, usage: Usage | None, at: float) -> Decimal | None:
+    def _price(self, call: CallUsage, usage: Usage | None, at: float) -> CallUsage:
         priced = CallUsage(call.provider, call.model, usage=usage)
         self._pricer.price_call(priced, at)
-        return priced.cost
+        return priced
 
     # --- refusals ---
 
@@ -660,9 +661,9 @@ def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal
 
 
 def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTool) -> Refusal:
-    if tool.is_search:
-        what = f"what a search by `{tool.name}` costs with `{provider.name}/{model}` is not known"
-        hints = ["add the price of a `search` ([models.NAME.facts.prices])"]
+    if tool.prices:
+        what = f"what {'a search by ' * bool(tool.kind)}`{tool.name}` costs with `{provider.name}/{model}` is not known"
+        hints = [f"add the price of a `{name}` ([models.NAME.facts.prices])" for name in tool.prices]
     else:
         what, hints = f"what `{tool.name}` costs at `{provider.name}` is not known, or not counted", []
     hints += [f'drop the tool ([[policy]] with type = "{tool.kind}" and drop = true)'] if tool.kind else []
