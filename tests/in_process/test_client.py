@@ -35,7 +35,8 @@ from gateway.raw_exchange import (
 from gateway.raw_exchange import ScriptedConnection as Connection
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.in_process.engine import ExchangeReport, ProgramAnswer
-from waits import PATIENCE
+from toolwire.in_process.sender import CallState
+from waits import PATIENCE, wait_until
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -81,6 +82,23 @@ def test_what_has_no_losses_to_tell_is_refused() -> None:
         toolwire.losses({"id": "x"})
 
 
+def test_the_callback_is_the_programs(config: Path, wire: RawProvider) -> None:
+    """It runs where the program waits: it may ask again, and what it raises goes to the program."""
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    heard: list[str] = []
+
+    def hear(losses: Sequence[toolwire.Loss]) -> None:
+        heard.append(threading.current_thread().name)
+        sdk.chat.completions.create(model="loopback", messages=HELLO)
+        raise SystemExit(3)
+
+    with open_sdk(toolwire.http_client(config, on_losses=hear)) as sdk:
+        with pytest.raises(SystemExit):
+            sdk.chat.completions.create(model=scene.model, messages=HELLO, seed=3)
+        assert sdk.chat.completions.create(model="loopback", messages=HELLO).choices
+    assert heard == [threading.current_thread().name]
+
+
 # --- errors, timeouts, fallbacks ---
 
 
@@ -99,6 +117,44 @@ def test_the_timeout_is_the_programs(config: Path, wire: RawProvider) -> None:
             seconds *= 2
             assert seconds < PATIENCE
     assert scene.gone.wait(PATIENCE)
+
+
+def test_the_timeout_within_a_stream_is_the_programs(config: Path, wire: RawProvider) -> None:
+    scene, seconds = wire.scene("anthropic", hold_after_start), 0.05
+    got: list[object] = []
+    with open_sdk(toolwire.http_client(config)) as sdk:
+        while not got:  # on a busy machine it can be over before the stream has begun
+            patient = sdk.with_options(timeout=seconds)
+            with pytest.raises(openai.APITimeoutError):
+                got.extend(patient.chat.completions.create(model=scene.model, messages=HELLO, stream=True))
+            seconds *= 2
+            assert seconds < PATIENCE
+
+
+def test_no_other_timeout_and_no_other_limit_than_the_programs(tmp_path: Path, wire: RawProvider) -> None:
+    """What a file says of them is for a gateway."""
+    file = tmp_path / "toolwire.toml"
+    own = "max_requests = 1\nstore_keys = true\ntimeouts = { first_byte = 0.001 }"
+    file.write_text(configuration(wire, server=own))
+    scene = wire.scene("anthropic", play_after_all)
+
+    async def ask_often() -> None:
+        async with openai.AsyncOpenAI(api_key="any", http_client=toolwire.async_http_client(file)) as sdk:
+            asked = [sdk.chat.completions.create(model=scene.model, messages=HELLO) for _ in range(AT_ONCE)]
+            answers = await asyncio.gather(*asked)
+        assert {got.choices[0].message.content for got in answers} == {"Hello there."}
+
+    asyncio.run(ask_often())
+
+
+AT_ONCE = 110
+"""More than the HTTP library's own limit of connections, and fewer than that of the SDKs."""
+
+
+def play_after_all(connection: Connection) -> None:
+    """Answer when all have asked."""
+    wait_until(lambda: len(connection.scene.asked) >= AT_ONCE)
+    connection.send(whole_answer("anthropic"))
 
 
 class Proxy:
@@ -174,6 +230,13 @@ def test_an_unknown_model_is_an_error_of_the_sdk() -> None:
         sdk.chat.completions.create(model="nobody", messages=HELLO)
 
 
+def test_a_key_that_no_header_can_have_is_an_error_of_the_sdk() -> None:
+    provider = {"protocols": ["anthropic"], "base_url": "http://127.0.0.1:1", "api_key": "sk-\u20ac"}
+    client = toolwire.http_client({"providers": {"mine": provider}})
+    with open_sdk(client) as sdk, pytest.raises(openai.APIError, match="cannot be written"):
+        sdk.chat.completions.create(model="mine/m", messages=HELLO)
+
+
 def test_the_providers_key_is_sent_and_the_programs_is_not(config: Path, wire: RawProvider) -> None:
     scene = wire.scene("anthropic", whole_answer("anthropic"))
     with openai.OpenAI(api_key="of-the-program", http_client=toolwire.http_client(config)) as sdk:
@@ -238,11 +301,84 @@ def test_closing_the_client_is_an_error_for_threads_that_wait(config: Path, wire
             asked.result(PATIENCE)
 
 
+def test_a_stream_can_be_closed_after_its_client(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("anthropic", hold_after_start)
+    with open_sdk(toolwire.http_client(config)) as sdk:
+        stream = sdk.chat.completions.create(model=scene.model, messages=HELLO, stream=True)
+    stream.close()
+
+
+class CollectGarbage(httpx2.AsyncBaseTransport):
+    """In the thread of the client, which sends its requests."""
+
+    def __init__(self) -> None:
+        self.inner = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        gc.collect()
+        return await self.inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+def test_the_garbage_collector_closes_a_stream_in_any_thread(config: Path, wire: RawProvider) -> None:
+    held, other = wire.scene("anthropic", hold_after_start), wire.scene("anthropic", whole_answer("anthropic"))
+    with open_sdk(toolwire.http_client(config, transport=CollectGarbage())) as sdk:
+        stream = sdk.chat.completions.create(model=held.model, messages=HELLO, stream=True)
+        chunks = iter(stream)
+        next(chunks)
+        cycle: list[object] = [chunks, stream]
+        cycle.append(cycle)
+        gc.disable()
+        try:
+            del stream, chunks, cycle
+            assert sdk.chat.completions.create(model=other.model, messages=HELLO).choices
+        finally:
+            gc.enable()
+        assert held.gone.wait(PATIENCE)
+
+
+def test_a_client_that_is_forgotten_leaves_no_thread() -> None:
+    def find_threads() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "toolwire"}
+
+    earlier = find_threads()
+    client = toolwire.http_client(LOOPBACK)
+    client.post("http://any/v1/chat/completions", json={"model": "loopback", "messages": HELLO})
+    assert find_threads() - earlier
+    del client
+    gc.collect()
+    wait_until(lambda: not find_threads() - earlier)
+
+
+class AskTheSameClient(httpx2.AsyncBaseTransport):
+    client: httpx2.Client
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self.client.post("http://any/v1/chat/completions", json={"model": "loopback", "messages": HELLO})
+
+
+def test_a_client_that_would_wait_for_itself_is_an_error(config: Path, wire: RawProvider) -> None:
+    transport = AskTheSameClient()
+    with toolwire.http_client(config, transport=transport) as transport.client:
+        body = {"model": wire.scene("anthropic", b"").model, "messages": HELLO}
+        with pytest.raises(RuntimeError, match="cannot be asked by what it calls itself"):
+            transport.client.post("http://any/v1/chat/completions", json=body)
+
+
+def test_another_event_loop_than_asyncios_is_an_error() -> None:
+    """As trio's, where asyncio finds no loop."""
+    work = toolwire.async_http_client(LOOPBACK).get("http://any/v1/models")
+    with pytest.raises(RuntimeError, match="need asyncio"):
+        work.send(None)
+
+
 def test_a_cancelled_reader_is_cancelled_at_the_end_of_an_answer() -> None:
     """Whoever waits for the end of an exchange must not swallow it: `asyncio.timeout` rests on it."""
 
     async def read() -> None:
-        answer = ProgramAnswer(ExchangeReport())
+        answer = ProgramAnswer(ExchangeReport(), CallState())
         work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -353,6 +489,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "MCP servers": ({"mcp": {"files": {"command": ["true"]}}}, "mcp"),
     "not a table": ({"server": 3}, "server"),
     "an unknown provider": ({"models": {"a": {"provider": "nobody"}}}, "nobody"),
+    "rules for keys": ({"policy": [{"tool": "x", "team": "a", "drop": True}]}, "policy.0"),
+    "a store": ({"store": {"url": "sqlite:///a.db"}}, "store"),
+    "a console": ({"console": {"enabled": True}}, "console"),
+    "timeouts": ({"server": {"timeouts": {"first_byte": 3}}}, "server.timeouts"),
+    "client keys": ({"server": {"store_keys": True}}, "server.store_keys"),
 }
 
 
@@ -387,6 +528,7 @@ WRONG_CALLS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a sync mount": (toolwire.http_client, {"mounts": {"all://": httpx2.HTTPTransport()}}, "AsyncHTTPTransport"),
     "replay and configuration": (toolwire.http_client, {"replay": "x", "config": {}}, "leave out"),
     "another library": (toolwire.http_client, {"library": "requests"}, "not 'requests'"),
+    "a proxy of no kind": (toolwire.http_client, {"config": {}, "proxy": "x://y"}, "x://y"),
     "replay and record": (toolwire.http_client, {"replay": "x", "record": "x"}, "leave out"),
 }
 
@@ -394,7 +536,7 @@ WRONG_CALLS: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize("row", WRONG_CALLS)
 def test_options_that_would_do_nothing_are_refused(row: str) -> None:
     make, options, what = WRONG_CALLS[row]
-    with pytest.raises(TypeError, match=what):
+    with pytest.raises((TypeError, ValueError), match=what):
         make(**options)
 
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,7 +20,7 @@ from msgspec import Struct
 from toolwire.core.losses import Loss
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.problems import report_problems
-from toolwire.in_process.engine import ExchangeReport, LossCallback, ProgramAnswer, ProgramGateway, ProgramRequest
+from toolwire.in_process.engine import ExchangeReport, ProgramAnswer, ProgramGateway, ProgramRequest
 from toolwire.in_process.library import HttpLibrary, LibraryName, load_library
 from toolwire.in_process.recordings import Recorder, Recordings
 from toolwire.in_process.sender import LibrarySender
@@ -34,6 +36,9 @@ DEFAULT_TIMEOUT = {"timeout": 600.0, "connect": 5.0}
 REPORT_EXTENSION = "toolwire"
 """The key of an `ExchangeReport` in the extensions of a response."""
 CLOSED = "the client was closed"
+OWN_THREAD = "this client cannot be asked by what it calls itself, such as a transport that was given to it"
+NEEDS_ASYNCIO = "toolwire's async clients need asyncio; with trio, use `toolwire.http_client()` in a thread"
+LossCallback = Callable[[Sequence[Loss]], None]
 _T = TypeVar("_T")
 _log = logging.getLogger("toolwire")
 
@@ -84,6 +89,7 @@ class GatewayMaker:
     """Makes the gateways of a client, one for each event loop that it is used in."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        """Raises ConfigError, and what the library raises for options that cannot be had."""
         replay, record = settings.replay, settings.record
         recordings = Recordings(replay) if replay is not None else None
         self._config = recordings.config if recordings else read_program_config(settings.config, os.environ)
@@ -91,11 +97,17 @@ class GatewayMaker:
             _log.warning("%s", line)
         send = partial(LibrarySender, settings.library, settings.sender_options)
         self._make_sender: Callable[[], RequestSender] = recordings.make_sender if recordings else send
+        self._first_senders = [self._make_sender()]
         self._keep_exchange = Recorder(record, self._config.secrets).keep if record is not None else None
-        self._on_losses = settings.on_losses
 
     def make(self) -> ProgramGateway:
-        return ProgramGateway(self._config, self._make_sender, self._on_losses, self._keep_exchange)
+        return ProgramGateway(self._config, self._take_sender, self._keep_exchange)
+
+    def _take_sender(self) -> RequestSender:
+        try:
+            return self._first_senders.pop()
+        except IndexError:
+            return self._make_sender()
 
 
 def make_client(settings: ClientSettings) -> httpx2.Client:
@@ -127,26 +139,29 @@ def _make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
     library, loop = settings.library, LoopThread(GatewayMaker(settings).make, settings.library)
 
     class Stream(library.stream):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
-        def __init__(self, answer: ProgramAnswer) -> None:
-            self._answer = answer
+        def __init__(self, answer: ProgramAnswer, owner: object) -> None:
+            self._answer, self._owner = answer, owner  # whose end would end the thread
 
         def __iter__(self) -> Iterator[bytes]:
-            while data := loop.run(self._answer.read_pieces()):
+            answer = self._answer
+            while data := answer.take_pieces() if answer.is_over else loop.run(answer.read_pieces()):
                 yield data
-            _check_end(self._answer, library)
+            _check_end(self._answer, settings)
 
         def close(self) -> None:
-            loop.run(self._answer.close())
+            loop.give_up(self._answer)
+            _tell_losses(self._answer, settings)
 
     class Transport(library.transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            answer = loop.run(loop.gateway.send_request(_read_request(request, request.read())))
-            return _make_response(library, answer, Stream(answer))
+            answer = loop.send_request(_read_request(request, request.read()))
+            return _make_response(settings, answer, Stream(answer, self))
 
         def close(self) -> None:
             loop.close()
 
     transport: httpx2.BaseTransport = Transport()
+    weakref.finalize(transport, loop.close_without_waiting).atexit = False
     return transport
 
 
@@ -162,28 +177,36 @@ def _make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport
         async def __aiter__(self) -> AsyncIterator[bytes]:
             while data := await self._answer.read_pieces():
                 yield data
-            _check_end(self._answer, library)
+            _check_end(self._answer, settings)
 
         async def aclose(self) -> None:
             await self._answer.close()
+            _tell_losses(self._answer, settings)
 
     class AsyncTransport(library.async_transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            loop = asyncio.get_running_loop()
+            loop = _find_loop()
             if loop not in gateways:
                 for ended in [other for other in tuple(gateways) if other.is_closed()]:
                     gateways.pop(ended, None)
                 gateways[loop] = maker.make()
             answer = await gateways[loop].send_request(_read_request(request, await request.aread()))
-            return _make_response(library, answer, Stream(answer))
+            return _make_response(settings, answer, Stream(answer))
 
         async def aclose(self) -> None:
-            gateway = gateways.pop(asyncio.get_running_loop(), None)
+            gateway = gateways.pop(_find_loop(), None)
             if gateway is not None:
                 await gateway.close()
 
     transport: httpx2.AsyncBaseTransport = AsyncTransport()
     return transport
+
+
+def _find_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(NEEDS_ASYNCIO) from None
 
 
 def _read_request(request: httpx2.Request, body: bytes) -> ProgramRequest:
@@ -192,17 +215,33 @@ def _read_request(request: httpx2.Request, body: bytes) -> ProgramRequest:
 
 
 def _make_response(
-    library: HttpLibrary, answer: ProgramAnswer, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
+    settings: ClientSettings, answer: ProgramAnswer, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
 ) -> httpx2.Response:
+    library = settings.library
+    if answer.has_ended:
+        _tell_losses(answer, settings)
+        if answer.error is not None:
+            raise answer.error
     if not answer.status:
         raise library.broken_answer(CLOSED)
     extensions = {REPORT_EXTENSION: answer.report}
     return library.response(answer.status, headers=answer.headers, stream=stream, extensions=extensions)
 
 
-def _check_end(answer: ProgramAnswer, library: HttpLibrary) -> None:
+def _check_end(answer: ProgramAnswer, settings: ClientSettings) -> None:
+    _tell_losses(answer, settings)
+    if answer.error is not None:
+        raise answer.error
     if not answer.has_ended:
-        raise library.broken_answer("the answer ended before it was complete")
+        raise settings.library.broken_answer("the answer ended before it was complete")
+
+
+def _tell_losses(answer: ProgramAnswer, settings: ClientSettings) -> None:
+    """By the program's own thread or task: what its callback raises is the program's, and it may ask again."""
+    report = answer.report
+    if report.losses and not report.is_told and settings.on_losses is not None:
+        report.is_told = True
+        settings.on_losses(report.losses)
 
 
 def find_losses(response: object) -> tuple[Loss, ...]:
@@ -221,35 +260,30 @@ class LoopThread:
 
     def __init__(self, make_gateway: Callable[[], ProgramGateway], library: HttpLibrary) -> None:
         self._make_gateway, self._library = make_gateway, library
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector closes streams and clients anywhere
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gateway: ProgramGateway | None = None
         self._thread: threading.Thread | None = None
 
-    @property
-    def gateway(self) -> ProgramGateway:
+    def send_request(self, request: ProgramRequest) -> ProgramAnswer:
         with self._lock:
             # In a process that was forked from the one with the thread, there is none.
-            if self._gateway is None or self._loop is None or not self._is_running:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="toolwire", daemon=True)
-                self._thread.start()
-                self._gateway = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
-            return self._gateway
-
-    @property
-    def _is_running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    async def _open(self) -> ProgramGateway:
-        return self._make_gateway()
+            if self._gateway is None or not self._is_running:
+                self._start()
+            assert self._gateway is not None
+            work = self._gateway.send_request(request)
+        return self.run(work)
 
     def run(self, work: Coroutine[object, object, _T]) -> _T:
         """Wait in this thread for work in the other one. Whoever is interrupted here ends it there."""
-        if self._loop is None or not self._is_running:
-            work.close()
-            raise self._library.broken_answer(CLOSED)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if not self._is_running or threading.current_thread() is self._thread:
+                work.close()
+                if self._is_running:
+                    raise RuntimeError(OWN_THREAD)
+                raise self._library.broken_answer(CLOSED)
+            assert self._loop is not None
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -258,22 +292,59 @@ class LoopThread:
             future.cancel()
             raise
 
-    def close(self) -> None:
+    def give_up(self, answer: ProgramAnswer) -> None:
+        """The program reads no more of an answer. If the client is closed, it has ended already."""
         with self._lock:
-            loop, gateway, thread = self._loop, self._gateway, self._thread
-            is_running = self._is_running
+            if not self._is_running or answer.is_over:
+                return
+            assert self._loop is not None
+            future = asyncio.run_coroutine_threadsafe(answer.close(), self._loop)
+            if threading.current_thread() is self._thread:
+                return  # by the garbage collector
+        with suppress(CancelledError):
+            future.result()
+
+    def close(self) -> None:
+        thread = self.close_without_waiting()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def close_without_waiting(self) -> threading.Thread | None:
+        """The thread that ends."""
+        with self._lock:
+            loop, gateway, thread, is_running = self._loop, self._gateway, self._thread, self._is_running
             self._loop = self._gateway = self._thread = None
-        if loop is None or gateway is None or thread is None or not is_running:
-            return
-        asyncio.run_coroutine_threadsafe(self._end(gateway), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+            if loop is None or gateway is None or not is_running:
+                return None
+            asyncio.run_coroutine_threadsafe(_end_loop(gateway), loop)
+        return thread
+
+    @property
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start(self) -> None:
+        gateway, loop = self._make_gateway(), asyncio.new_event_loop()
+        thread = threading.Thread(target=_run_loop, args=(loop,), name="toolwire", daemon=True)
+        thread.start()
+        self._gateway, self._loop, self._thread = gateway, loop, thread
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
         loop.close()
 
-    async def _end(self, gateway: ProgramGateway) -> None:
-        """Close the gateway, and leave no thread behind that waits for this loop."""
+
+async def _end_loop(gateway: ProgramGateway) -> None:
+    """Close the gateway, and leave no thread behind that waits for this loop."""
+    try:
         await gateway.close()
+    finally:
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.stop)  # after those who wait in other threads were told

@@ -26,7 +26,6 @@ from toolwire.in_process.sender import CURRENT_CALL, CallState
 MAX_UNREAD_PIECES = 64
 """Pieces of a stream that wait for the program. With more, the provider is not read."""
 _OWN_HEADERS = frozenset({b"host", b"origin", REQUEST_ID_HEADER.encode()})
-LossCallback = Callable[[Sequence[Loss]], None]
 KeepExchange = Callable[[ExchangeRecord], None]
 
 
@@ -43,13 +42,18 @@ class ExchangeReport(Struct, eq=False):
     """What is known of an exchange when it has ended."""
 
     losses: tuple[Loss, ...] = ()
+    is_told: bool = False
+    """Was the program's callback called?"""
 
 
 class ProgramAnswer:
     """The answer to a request: its head, and its body in pieces as they come."""
 
-    def __init__(self, report: ExchangeReport) -> None:
+    def __init__(self, report: ExchangeReport, call: CallState) -> None:
         self.report = report
+        self._call = call
+        self._earlier_error: Exception | None = None
+        """Of the HTTP library, before the head: another provider has answered since."""
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.task: asyncio.Task[None] | None = None
@@ -60,6 +64,19 @@ class ProgramAnswer:
         self.has_ended = False
         """Was the last piece sent? If the gateway stops before that, the answer is broken."""
 
+    @property
+    def error(self) -> Exception | None:
+        """What the HTTP library has raised, if that is why the answer is missing or breaks off: SDKs know these errors,
+        and need no others."""
+        error = self._call.error
+        if self.status >= 500 or error is not self._earlier_error:
+            return error
+        return None
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
     def follow(self, task: asyncio.Task[None]) -> None:
         """The answer comes from this task, and will not change after it."""
         self.task = task
@@ -69,8 +86,9 @@ class ProgramAnswer:
         """What the gateway sends."""
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], message["headers"]
+            self._earlier_error = self._call.error
             return
-        if message.get("body"):
+        if message.get("body") and self.error is None:
             self._pieces.append(message["body"])
         self.has_ended = not message.get("more_body", False)
         self._has_changed.set()
@@ -89,11 +107,17 @@ class ProgramAnswer:
         """All that has come since the last time; b"" at the end of the answer."""
         if not self._pieces and not self.has_ended:
             await self._wait_for_change()
-        data, self._pieces = b"".join(self._pieces), []
+        if not self._pieces:
+            await self._wait_for_end()
         self._has_changed.clear()
         self._has_room.set()
+        return self.take_pieces()
+
+    def take_pieces(self) -> bytes:
+        """The same without waiting, in any thread, of an answer that `is_over`."""
+        data, self._pieces = b"".join(self._pieces), []
         if not data:
-            await self._wait_for_end()
+            self._raise_faults()
         return data
 
     async def close(self) -> None:
@@ -105,8 +129,12 @@ class ProgramAnswer:
     async def _wait_for_change(self) -> None:
         if self.task is None or not self.task.done():
             await self._has_changed.wait()
+        self._raise_faults()
+
+    def _raise_faults(self) -> None:
+        """What should not have happened in the gateway, or while the exchange was recorded."""
         if self.task is not None and self.task.done() and not self.task.cancelled():
-            self.task.result()  # raises what should not have happened in the gateway
+            self.task.result()
 
     async def _wait_for_end(self) -> None:
         if self.task is not None:
@@ -120,10 +148,9 @@ class ProgramGateway:
         self,
         config: Config,
         make_sender: Callable[[], RequestSender],
-        on_losses: LossCallback | None,
         keep_exchange: KeepExchange | None,
     ) -> None:
-        self._on_losses, self._keep_exchange = on_losses, keep_exchange
+        self._keep_exchange = keep_exchange
         self._reports: dict[str, ExchangeReport] = {}
         self._running: set[asyncio.Task[None]] = set()
         captures = keep_exchange is not None
@@ -135,12 +162,11 @@ class ProgramGateway:
         self._gateway = Gateway(LiveConfig(config, EMPTY_MAPPING, _ignore_problems), telemetry, make_sender=make)
 
     async def send_request(self, request: ProgramRequest) -> ProgramAnswer:
-        """Ask the gateway, and wait for the start of its answer. Raises what the HTTP library has raised, if that is
-        why there is no answer: SDKs know these errors."""
+        """Ask the gateway, and wait for the start of its answer."""
         request_id = f"req_{secrets.token_hex(12)}"
         report = self._reports[request_id] = ExchangeReport()
-        answer = ProgramAnswer(report)
         state = CallState(request.timeout)
+        answer = ProgramAnswer(report, state)
         CURRENT_CALL.set(state)
         messages = [{"type": "http.request", "body": request.body, "more_body": False}]
 
@@ -163,8 +189,6 @@ class ProgramGateway:
         finally:
             if task.done():
                 self._reports.pop(request_id, None)
-        if answer.has_ended and answer.status >= 500 and state.error is not None:
-            raise state.error
         return answer
 
     def _note_ended(self, records: Sequence[ExchangeRecord]) -> None:
@@ -175,8 +199,6 @@ class ProgramGateway:
                 report.losses = losses
             if self._keep_exchange is not None:
                 self._keep_exchange(record)
-            if losses and self._on_losses is not None:
-                self._on_losses(losses)
 
     async def close(self) -> None:
         """Answers that are not read to their end are given up."""

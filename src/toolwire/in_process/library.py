@@ -31,7 +31,10 @@ class HttpLibrary(Struct, frozen=True):
     request: type[httpx2.Request]
     response: type[httpx2.Response]
     timeout: type[httpx2.Timeout]
+    limits: type[httpx2.Limits]
+    invalid_url: type[httpx2.InvalidURL]
     http_error: type[httpx2.HTTPError]
+    late_answer: type[httpx2.TimeoutException]
     broken_answer: type[httpx2.RemoteProtocolError]
 
 
@@ -54,6 +57,9 @@ def load_library(name: LibraryName) -> HttpLibrary:
         module.Request,
         module.Response,
         module.Timeout,
+        module.Limits,
+        module.InvalidURL,
         module.HTTPError,
+        module.TimeoutException,
         module.RemoteProtocolError,
     )

@@ -33,6 +33,8 @@ ERROR_KINDS: Final[Mapping[str, TransportErrorKind]] = {
     "HTTPError": "connection-closed",
 }
 """What the errors of the library are to the gateway, the special ones first."""
+DEFAULT_LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100}
+"""Those of the SDKs (openai 3 and anthropic 2, `_constants.py`, 2026-11). The library's own is a hundred."""
 
 
 class CallState(Struct, eq=False):
@@ -41,7 +43,8 @@ class CallState(Struct, eq=False):
     timeout: Mapping[str, object] = EMPTY_MAPPING
     """As the library has it in the extensions of a request."""
     error: Exception | None = None
-    """The last error without an answer after it: the program gets it, because its SDK knows it."""
+    """The last error without an answer after it, or that an answer came too late: the program gets it, because its SDK
+    knows it."""
 
 
 CURRENT_CALL: ContextVar[CallState] = ContextVar("toolwire_call")
@@ -52,8 +55,10 @@ class LibrarySender:
     own."""
 
     def __init__(self, library: HttpLibrary, options: Mapping[str, object]) -> None:
-        self._library, self._options = library, options
-        self._clients: dict[tuple[str, str], httpx2.AsyncClient] = {}
+        """Raises what the library raises for options that cannot be had, such as a proxy of an unknown kind."""
+        self._library = library
+        self._options = {"limits": library.limits(**DEFAULT_LIMITS), **options}
+        self._clients: dict[tuple[str, str], httpx2.AsyncClient] = {("", ""): self._make_client({})}
         self._closing: set[asyncio.Task[None]] = set()
         """Answers that were given up, until their connections are closed."""
 
@@ -69,9 +74,11 @@ class LibrarySender:
                 own["proxy"] = address.proxy
             if address.ca_file:
                 own["verify"] = address.ca_file
-            options = {**self._options, **own}
-            client = self._clients[key] = self._library.async_client(**options)  # type: ignore[arg-type]  # checked by its caller
+            client = self._clients[key] = self._make_client(own)
         return client
+
+    def _make_client(self, own: Mapping[str, object]) -> httpx2.AsyncClient:
+        return self._library.async_client(**{**self._options, **own})  # type: ignore[arg-type]  # the library checks them
 
     async def send_request(
         self,
@@ -86,9 +93,11 @@ class LibrarySender:
         url = f"{address.scheme}://{address.authority}{address.request_target(path)}"
         state = CURRENT_CALL.get(CallState())
         extensions = {"timeout": state.timeout} if state.timeout else None
-        sent = self._library.request(
-            method, url, headers=[*headers, *unique_headers], content=body, extensions=extensions
-        )
+        try:
+            written = [(name.encode(), value.encode("latin-1")) for name, value in (*headers, *unique_headers)]
+            sent = self._library.request(method, url, headers=written, content=body, extensions=extensions)
+        except (UnicodeEncodeError, self._library.invalid_url) as error:
+            return TransportError("protocol", f"the request to {address.label} cannot be written: {error}")
         try:
             async with asyncio.timeout(None if max_seconds == math.inf else max_seconds):
                 response = await self._find_client(address).send(sent, stream=True)
@@ -98,7 +107,7 @@ class LibrarySender:
             state.error = error
             return describe_error(error, address.label)
         state.error = None
-        return LibraryResponse(response, self._library, address.label, self._close_response)
+        return LibraryResponse(response, self._library, address.label, state, self._close_response)
 
     def _close_response(self, response: httpx2.Response) -> None:
         task = asyncio.get_running_loop().create_task(response.aclose())
@@ -121,9 +130,14 @@ class LibraryResponse:
     """An answer of a provider, read by the library. Decompressed already."""
 
     def __init__(
-        self, response: httpx2.Response, library: HttpLibrary, label: str, close: Callable[[httpx2.Response], None]
+        self,
+        response: httpx2.Response,
+        library: HttpLibrary,
+        label: str,
+        call: CallState,
+        close: Callable[[httpx2.Response], None],
     ) -> None:
-        self._response, self._library, self._label, self._close = response, library, label, close
+        self._response, self._library, self._label, self._call, self._close = response, library, label, call, close
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
         self._next: asyncio.Task[bytes] | None = None
         self.status: int = response.status_code
@@ -153,6 +167,8 @@ class LibraryResponse:
         try:
             return await self._start_reading()
         except self._library.http_error as error:
+            if isinstance(error, self._library.late_answer):
+                self._call.error = error
             return describe_error(error, self._label)
         finally:
             self._next = None

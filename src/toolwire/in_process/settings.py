@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
@@ -14,7 +14,7 @@ from toolwire.gateway.configuration.load import open_config_file, read_config, r
 from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.features.limits.settings import LimitSettings
 from toolwire.gateway.features.mcp.settings import McpSettings
-from toolwire.gateway.settings.config import Config, StoreSettings
+from toolwire.gateway.settings.config import Config, StoreSettings, Timeouts
 from toolwire.gateway.settings.problems import ConfigError, Problem
 from toolwire.gateway.settings.providers import KEY_IN_FILE
 from toolwire.gateway.settings.toml_text import Toml, write_table
@@ -23,6 +23,15 @@ from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 ConfigSource: TypeAlias = str | PathLike[str] | Mapping[str, Toml] | None
 SERVER_SETTINGS: Mapping[str, object] = {"log_format": "none", "retries": 0, "watch_cache": False}
 """The SDK tries again itself, and the program has its own log."""
+WITHOUT_LIMIT = Timeouts(connect=0, first_byte=0, between_bytes=0, whole_answer=0)
+"""The program's own hold. `all_attempts` stays: without it no fallback would be asked in time."""
+UNLIMITED = 1 << 30
+"""Requests of a program at the same time: its SDK and its own code limit them."""
+SERVER_TABLES = ("console", "costs", "counters", "store")
+PROGRAM_KEYS = frozenset(
+    {"max_body", "max_memory", "heartbeat", "cooldown_after", "cooldown", "secret_env", "loopback"}
+)
+"""Those of `[server]` that a program has, too."""
 PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 """The HTTP library reads them, unless the program says otherwise (`proxy`, `mounts`, `trust_env`)."""
 
@@ -36,16 +45,26 @@ def read_program_config(source: ConfigSource, environ: Mapping[str, str]) -> Con
         text = "".join(_write_tables(source))
         config = read_config(text, None, environ, SERVER_SETTINGS, EMPTY_MAPPING)
         config = replace(config, warnings=tuple(one for one in config.warnings if one.message != KEY_IN_FILE[0]))
+        _refuse(_list_server_tables(source), "")
     else:
         file = open_config_file(Path(source) if source is not None else None, environ, lambda found: False)
         config = read_opened_config(file, environ, SERVER_SETTINGS)
-    _refuse_server_features(config)
+    _refuse(_list_server_features(config), str(config.file or ""))
     return leave_out_server(config)
 
 
 def leave_out_server(config: Config) -> Config:
     """Without client keys, store, console and costs."""
-    server = replace(config.server, keys=(), allowed_hosts=())
+    timeouts = replace(WITHOUT_LIMIT, all_attempts=config.server.timeouts.all_attempts)
+    server = replace(
+        config.server,
+        keys=(),
+        store_keys=False,
+        allowed_hosts=(),
+        timeouts=timeouts,
+        max_requests=UNLIMITED,
+        on_disconnect="cancel",
+    )
     config = replace(config, server=server, store=StoreSettings(url="none"))
     return config.with_section(ConsoleSettings(enabled=False)).with_section(CostSettings(enabled=False))
 
@@ -62,18 +81,30 @@ def _write_tables(tables: Mapping[str, Toml]) -> list[str]:
     return texts + [write_table((name,), row).replace(f"[{name}]", f"[[{name}]]", 1) for name, row in rows]
 
 
-def _refuse_server_features(config: Config) -> None:
-    """A limit that nobody counts, or a tool that nobody runs, must not be left out in silence."""
+def _list_server_features(config: Config) -> list[str]:
+    """A limit that nobody counts, a tool that nobody runs, or a rule for a key that nobody has must not be left out in
+    silence."""
     of_keys = LimitSettings().add_keys(config.server.keys).limits  # a program has no client keys
     asked = {
         "limits": any(limit not in of_keys for limit in config.section(LimitSettings).limits),
         "mcp": bool(config.section(McpSettings).servers),
     }
-    hint = "run `toolwire serve` with this file and point the SDK at it, or give the program a file without this table"
+    for_keys = [f"policy.{number}" for number, rule in enumerate(config.policy) if rule.key or rule.team]
+    return [name for name, is_asked in asked.items() if is_asked] + for_keys
+
+
+def _list_server_tables(tables: Mapping[str, Toml]) -> list[str]:
+    """In tables that are only for this program. From a file, which a gateway may have, too, they are left out."""
+    server = tables.get("server")
+    keys = [f"server.{key}" for key in server if key not in PROGRAM_KEYS] if isinstance(server, dict) else []
+    return [name for name in SERVER_TABLES if name in tables] + keys
+
+
+def _refuse(names: Sequence[str], file: str) -> None:
+    hint = "run `toolwire serve` with it and point the SDK there, or leave it out for the program"
     problems = [
         Problem(location=name, message=f"`{name}` works only in a running gateway, not inside of a program", hint=hint)
-        for name, is_asked in asked.items()
-        if is_asked
+        for name in names
     ]
     if problems:
-        raise ConfigError(problems, str(config.file or ""))
+        raise ConfigError(problems, file)

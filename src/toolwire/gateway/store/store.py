@@ -197,7 +197,7 @@ class LocalStore(Store, Protocol):
         """Could entries be written now? Nothing is."""
 
 
-STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
+STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`, as always inside of a program)")
 
 
 # --- encryption ---
