@@ -51,6 +51,49 @@ def test_tools_of_another_protocol(served: Served, protocol: str, other: str) ->
     assert protocol == other or (f" {other}," in said and PLACES[other] in said), said
 
 
+@pytest.mark.parametrize(("protocol", "model"), [("openai-chat", "gpt-4.1"), ("gemini", "gemini-3-pro")])
+@pytest.mark.parametrize("other", TOOLS)
+def test_tools_of_another_protocol_at_a_model_of_the_own_one(
+    served: Served, protocol: str, model: str, other: str
+) -> None:
+    """Where bytes would pass."""
+    scene = served.scene(protocol, whole_answer(protocol), model=model)
+    got = call(served, protocol, scene.model, False, tools=TOOLS[other])
+    said = got.data.decode()
+    assert (got.status, len(scene.asked)) == ((200, 1) if protocol == other else (400, 0)), said
+    assert protocol == other or PLACES[other] in said
+
+
+def test_turns_of_chat_in_the_input_of_responses(served: Served) -> None:
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    turns = [
+        *MESSAGES["messages"],
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+    ]
+    status, said = ask_loopback(served, "openai-responses", {"input": turns})
+    assert (status, "the turns look like those of openai-chat" in said) == (400, True), said
+
+
+@pytest.mark.parametrize(
+    ("protocol", "member", "other"),
+    [
+        ("openai-chat", {"system": "Be brief."}, "anthropic"),
+        ("openai-chat", {"instructions": "Be brief."}, "openai-responses"),
+        ("openai-responses", {"system": "Be brief."}, "anthropic"),
+        ("anthropic", {"toolConfig": {"tools": [{"toolSpec": FIELDS}]}}, "bedrock-converse"),
+        ("gemini", {"system": "Be brief."}, "anthropic"),
+    ],
+)
+def test_instructions_and_tools_where_only_another_protocol_has_them(
+    served: Served, protocol: str, member: dict[str, Any], other: str
+) -> None:
+    status, said = ask_loopback(served, protocol, {**TURNS[protocol], **member})
+    assert (status, f"requests of {other} have it" in said) == (400, True), said
+    status, _ = ask_loopback(served, protocol, {**TURNS[protocol], **dict.fromkeys(member)})
+    assert status == 200
+
+
 @pytest.mark.parametrize("protocol", TOOLS)
 @pytest.mark.parametrize("other", TOOLS)
 def test_whole_requests_of_another_protocol(served: Served, protocol: str, other: str) -> None:

@@ -168,6 +168,12 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         "schema-rewritten",
     ),
     ("gemini", "gemini-3-pro", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "choice-weakened"),
+    (
+        "gemini",
+        "gemini-3-pro",
+        {"contents": [{"role": "function", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}]},
+        "shape-repaired",
+    ),
 ]
 """A protocol, a model, what its own clients send and the model's server is known to refuse, and the code of the change.
 `laws/test_accepted_requests.py` has more of them."""

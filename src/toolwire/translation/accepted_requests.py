@@ -9,6 +9,7 @@ from __future__ import annotations
 from toolwire.core.codec import Codec, Members
 from toolwire.core.json_values import Malformed, Object, decode
 from toolwire.core.losses import Ledger
+from toolwire.translation.mistaken_protocol import describe_shape
 from toolwire.translation.request_steps.tools import rename_tools
 from toolwire.translation.request_steps.turn_content import request_features
 
@@ -35,11 +36,14 @@ def _judge(codec: Codec, key: _Key) -> bool:
     size = sum([len(value) for _, value in given])
     if sum(_sizes) + size > MAX_BYTES:
         forget_requests()
+    body: Object = {"model": model, codec.constraints.turns_key: []}
     try:
-        body: Object = {"model": model, codec.constraints.turns_key: []}
-        accepted = not _find_changes(codec, body | {name: decode(value) for name, value in given})
-    except (Malformed, RecursionError):
-        accepted = True  # the provider says what is wrong with it
+        body |= {name: decode(value) for name, value in given}
+        accepted = not _find_changes(codec, body)
+    except Malformed:
+        accepted = not describe_shape(codec, body)  # of other mistakes the provider says what is wrong
+    except RecursionError:
+        accepted = True
     if size <= MAX_BYTES:
         _judged[key] = accepted
         _sizes.append(size)

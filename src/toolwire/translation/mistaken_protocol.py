@@ -14,10 +14,23 @@ _ANSWERING_ROLES = frozenset({"assistant", "model"})
 def read_request(codec: Codec, body: Object) -> Request:
     """The request in the internal form. Raises Malformed; if another protocol can read the body, that is said, too."""
     try:
-        return codec.read_request(body)
+        request = codec.read_request(body)
     except Malformed as bad:
-        bad.add_hint(_describe_shape(codec, body))
+        bad.add_hint(describe_shape(codec, body))
         raise
+    if request.unknown_fields:
+        _refuse_foreign_members(codec, request)
+    return request
+
+
+def _refuse_foreign_members(codec: Codec, request: Request) -> None:
+    """Raises Malformed if tools or instructions are where only another protocol has them: without them, the model would
+    do something else."""
+    for field in request.unknown_fields:
+        for other in CODECS.values() if field.path is None and not field.what else ():
+            if field.key in (other.constraints.tools_key, other.constraints.instructions_key):
+                hint = f"requests of {other.name} have it, and go to {_endpoint_of(other.name)}"
+                raise Malformed((None, field.key), f"requests of {codec.name} have no `{field.key}`; {hint}")
 
 
 def refuse_foreign_turns(codec: Codec, body: Object, ledger: Ledger) -> None:
@@ -47,7 +60,7 @@ def _count_unread(codec: Codec, turn: Object) -> int | None:
     return sum(isinstance(part, Opaque) for part in parts) + (not parts)
 
 
-def _describe_shape(codec: Codec, body: Object) -> str:
+def describe_shape(codec: Codec, body: Object) -> str:
     """Whose requests, or whose tools, look like this; "" if nobody's do."""
     others = [other for other in CODECS.values() if other is not codec]
     read = {other.name: unknown for other in others if (unknown := _count_unknown(other, body)) is not None}
@@ -55,7 +68,7 @@ def _describe_shape(codec: Codec, body: Object) -> str:
     # With turns of its own protocol, a body that has a mistake must not be taken for another one's.
     if name and (not read[name] or codec.constraints.turns_key not in body):
         return f"this looks like a request of {name}, which goes to {_endpoint_of(name)}"
-    tools = body.get("tools")
+    turns, tools = body.get(codec.constraints.turns_key), body.get("tools")
     for other in others if isinstance(tools, list) else ():
         if _count_unknown(other, {other.constraints.turns_key: [], "tools": tools}) == 0:
             return f"these tools look like those of {other.name}, whose requests go to {_endpoint_of(other.name)}"
@@ -65,6 +78,10 @@ def _describe_shape(codec: Codec, body: Object) -> str:
         if _writes_choice(other, body["tool_choice"]) and not _writes_choice(codec, body["tool_choice"]):
             name = other.name
             return f"this tool choice looks like that of {name}, whose requests go to {_endpoint_of(name)}"
+    for other in others if isinstance(turns, list) else ():
+        key = other.constraints.turns_key
+        if key != codec.constraints.turns_key and _count_unknown(other, {key: turns}) == 0:
+            return f"the turns look like those of {other.name}, whose requests go to {_endpoint_of(other.name)}"
     return ""
 
 

@@ -97,8 +97,9 @@ SEGMENT_KEYS = KnownKeys("partIndex", "startIndex", "endIndex", "text")
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-ROLES: Mapping[str, Role] = {"user": "user", "model": "assistant", "function": "user"}
-"""`function` is the older role of a turn with results."""
+OLD_RESULT_ROLE = "function"
+"""The older role of a turn with results, which the API takes no more."""
+ROLES: Mapping[str, Role] = {"user": "user", "model": "assistant", OLD_RESULT_ROLE: "user"}
 
 GROUNDING_ID_PREFIX = "grounding_"
 """The prefix of the ids that are made for searches and fetched pages, because Google gives them none."""

@@ -45,7 +45,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
+from toolwire.core.provenance import is_verbatim, odd_shape, present_settings, restore_original_keys
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.gemini import names
@@ -114,6 +114,8 @@ def read_request(body: Object) -> Request:
     if node.get("toolConfig") is not None:
         choice = read_tool_choice(node["toolConfig"], (None, "toolConfig"), reading)
     values = {field: value for field, (value, _) in found.items()}
+    if any(field.what for field in reading.unknown_fields):
+        origin = replace(origin, intact=False)
     return Request(
         get_text(node, "model", None) or "",
         tuple(system),
@@ -185,6 +187,9 @@ def _read_turn(node: Object, path: Path, reading: PartReadContext, turns: list[T
     role = names.ROLES.get(expect_text(value, (path, "role")).lower()) if value else "user"
     if role is None:
         raise Malformed((path, "role"), f'expected "user" or "model", got {value!r}')
+    if value == names.OLD_RESULT_ROLE:
+        node = node | {"role": "user"}
+        reading.unknown_fields.append(odd_shape(path, "role", f"the role `{names.OLD_RESULT_ROLE}` became `user`"))
     if role != "assistant" or not turns or turns[-1].role != "assistant":
         _close_open_call(reading, turns)
     continues = reading.open_call is not None
