@@ -100,7 +100,8 @@ class BadCase(Exception):
 
 FIRST_RECORDED = 9000
 """The number of the first case that was recorded, and not reported."""
-HEAD_FIELDS = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
+HEAD_FIELDS = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured", "settings"})
+"""`settings` are those of who recorded it."""
 BODY_FIELDS = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import openai
@@ -17,6 +19,7 @@ from gateway.conftest import MODELS, provider_name
 from gateway.provider import KEYS, PROTOCOLS, Provider, ScriptedAnswer
 from gateway.raw_exchange import PROVIDERS, RawProvider, busy_answer, configuration, whole_answer
 from toolwire.gateway.settings.problems import ConfigError
+from toolwire.gateway.telemetry import record
 from toolwire_conformance.case import read_case
 from waits import PATIENCE
 
@@ -97,6 +100,103 @@ def test_the_answer_of_a_fallback_is_replayed(wire: RawProvider, tmp_path: Path)
     (tmp_path / "toolwire.toml").write_text(configuration(wire, more=tables))
     assert ask(toolwire.http_client(tmp_path / "toolwire.toml", record=tmp_path / "r"), "mine") == "Hello there."
     assert ask(toolwire.http_client(replay=tmp_path / "r"), "mine") == "Hello there."
+
+
+WEATHER_TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+WRITTEN_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a rule that drops a tool": ({}, {"policy": [{"tool": "get_*", "drop": True, "provider": "mine"}]}),
+    "a rule that renames a tool": ({}, {"policy": [{"tool": "get_weather", "rename": "look"}]}),
+    "calls in text": ({"tool_format": "auto"}, {}),
+    "calls in text, of a model": ({}, {"models": {"alias": {"tool_format": "auto"}}}),
+    "tools in the prompt": ({"tools": "prompted"}, {}),
+    "a server of a known kind": ({"kind": "ollama"}, {}),
+}
+
+
+@pytest.mark.parametrize("row", SETTINGS)
+def test_what_the_configuration_said_is_replayed(wire: RawProvider, tmp_path: Path, row: str) -> None:
+    """`replay` has no configuration: what decides about a question and its answer is in the file."""
+    provider, more = SETTINGS[row]
+    scene = wire.scene("openai-chat", whole_answer("openai-chat", WRITTEN_CALL))
+    mine = {"protocols": ["openai-chat"], "base_url": wire.url, "api_key": "k", **provider}
+    alias = {"provider": "mine", "model": scene.name, **more.get("models", {}).get("alias", {})}
+    tables = {**more, "providers": {"mine": mine}, "models": {"alias": alias}}
+    answers: list[object] = []
+    for way in ({"config": tables, "record": tmp_path}, {"replay": tmp_path}):
+        with openai.OpenAI(api_key="any", max_retries=0, http_client=toolwire.http_client(**way)) as sdk:
+            question: Any = [{"role": "user", "content": "Hello"}]
+            got = sdk.chat.completions.create(model="alias", messages=question, tools=[WEATHER_TOOL]).choices[0].message
+            answers.append((got.content, [call.to_dict()["function"] for call in got.tool_calls or ()]))
+    assert answers[0] == answers[1]
+    assert len(scene.asked) == 1
+
+
+def test_a_conversation_with_a_secret_is_replayed(wire: RawProvider, tmp_path: Path) -> None:
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    (tmp_path / "toolwire.toml").write_text(configuration(wire))
+    question: Any = [{"role": "user", "content": f"My key is {SECRETS['of a known form']}."}]
+    for way in ({"config": tmp_path / "toolwire.toml", "record": tmp_path / "r"}, {"replay": tmp_path / "r"}):
+        with openai.OpenAI(api_key="any", max_retries=0, http_client=toolwire.http_client(**way)) as sdk:
+            sdk.chat.completions.create(model=scene.model, messages=question)
+    assert len(scene.asked) == 1
+
+
+def test_what_cannot_be_replayed_is_not_recorded(
+    wire: RawProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    off = {"protocols": ["anthropic"], "base_url": "http://127.0.0.1:1", "api_key": "k"}
+    on = {"protocols": ["anthropic"], "base_url": wire.url, "api_key": "k"}
+    scene = wire.scene("anthropic", whole_answer("anthropic", "word " * 1000))
+    monkeypatch.setattr(record, "MAX_CAPTURED", 2000)
+    client = toolwire.http_client({"providers": {"off": off, "on": on}}, record=tmp_path)
+    with openai.OpenAI(api_key="any", max_retries=0, http_client=client) as sdk:
+        question: Any = [{"role": "user", "content": "Hello"}]
+        with pytest.raises(openai.APIConnectionError):
+            sdk.chat.completions.create(model="off/m", messages=question)
+        assert sdk.chat.completions.create(model=f"on/{scene.name}", messages=question).choices
+    assert list(tmp_path.iterdir()) == []
+    assert "is not recorded: it is too long" in caplog.text
+
+
+DAMAGES: dict[str, Callable[[Any], object]] = {
+    "cut": lambda case: json.dumps(case)[:300],
+    "deep": lambda case: '{"a":' * 100_000,
+    "without a client": lambda case: case.pop("client"),
+    "a protocol of nobody": lambda case: case["provider"].update(protocol="nobody"),
+    "no exchange": lambda case: case["provider"].update(exchanges=[]),
+    "no answer": lambda case: case["provider"]["exchanges"][0].pop("body"),
+    "a status of its own": lambda case: case["provider"]["exchanges"][0].update(status=99),
+    "another protocol's question": lambda case: case["provider"].update(protocol="gemini"),
+    "settings of another kind": lambda case: case["settings"].update(calls={"tools": 3}),
+}
+
+
+@pytest.mark.parametrize("row", DAMAGES)
+def test_a_damaged_recording_is_named(wire: RawProvider, tmp_path: Path, row: str) -> None:
+    (tmp_path / "toolwire.toml").write_text(configuration(wire))
+    scene = wire.scene("anthropic", whole_answer("anthropic"))
+    ask(toolwire.http_client(tmp_path / "toolwire.toml", record=tmp_path / "r"), scene.model)
+    (file,) = (tmp_path / "r").iterdir()
+    case = json.loads(file.read_text())
+    damaged = DAMAGES[row](case)
+    file.write_text(damaged if isinstance(damaged, str) and damaged[:1] == "{" else json.dumps(case))
+    with pytest.raises(ConfigError, match=f"{file.name} is not a recorded exchange"):
+        toolwire.http_client(replay=tmp_path / "r")
+
+
+def test_a_folder_that_cannot_be_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        toolwire.http_client({}, record=tmp_path / "file" / "folder")
+    with pytest.raises(TypeError, match="this one is empty"):
+        toolwire.http_client({}, record="")
 
 
 SECRETS = {

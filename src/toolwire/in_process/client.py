@@ -74,6 +74,9 @@ def read_settings(
 ) -> ClientSettings:
     if replay is not None and (config is not None or record is not None):
         raise TypeError("`replay` answers from its files alone: leave out `config` and `record`")
+    for name, folder in (("record", record), ("replay", replay)):
+        if folder is not None and not os.fspath(folder):
+            raise TypeError(f"`{name}` is the name of a folder, and this one is empty")
     http = load_library(library)
     mounts = options.get("mounts")
     for transport in (options.get("transport"), *(mounts.values() if isinstance(mounts, Mapping) else ())):
@@ -98,7 +101,7 @@ class GatewayMaker:
         send = partial(LibrarySender, settings.library, settings.sender_options)
         self._make_sender: Callable[[], RequestSender] = recordings.make_sender if recordings else send
         self._first_senders = [self._make_sender()]
-        self._keep_exchange = Recorder(record, self._config.secrets).keep if record is not None else None
+        self._keep_exchange = Recorder(record, self._config).keep if record is not None else None
 
     def make(self) -> ProgramGateway:
         return ProgramGateway(self._config, self._take_sender, self._keep_exchange)

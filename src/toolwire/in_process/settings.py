@@ -21,8 +21,6 @@ from toolwire.gateway.settings.toml_text import Toml, write_table
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 
 ConfigSource: TypeAlias = str | PathLike[str] | Mapping[str, Toml] | None
-SERVER_SETTINGS: Mapping[str, object] = {"log_format": "none", "retries": 0, "watch_cache": False}
-"""The SDK tries again itself, and the program has its own log."""
 WITHOUT_LIMIT = Timeouts(connect=0, first_byte=0, between_bytes=0, whole_answer=0)
 """The program's own hold. `all_attempts` stays: without it no fallback would be asked in time."""
 UNLIMITED = 1 << 30
@@ -43,18 +41,18 @@ def read_program_config(source: ConfigSource, environ: Mapping[str, str]) -> Con
     environ = {name: value for name, value in environ.items() if name.lower() not in PROXY_VARIABLES}
     if isinstance(source, Mapping):
         text = "".join(_write_tables(source))
-        config = read_config(text, None, environ, SERVER_SETTINGS, EMPTY_MAPPING)
+        config = read_config(text, None, environ, EMPTY_MAPPING, EMPTY_MAPPING)
         config = replace(config, warnings=tuple(one for one in config.warnings if one.message != KEY_IN_FILE[0]))
         _refuse(_list_server_tables(source), "")
     else:
         file = open_config_file(Path(source) if source is not None else None, environ, lambda found: False)
-        config = read_opened_config(file, environ, SERVER_SETTINGS)
+        config = read_opened_config(file, environ)
     _refuse(_list_server_features(config), str(config.file or ""))
     return leave_out_server(config)
 
 
 def leave_out_server(config: Config) -> Config:
-    """Without client keys, store, console and costs."""
+    """Without client keys, store, console and costs. The SDK tries again itself, and the program has its own log."""
     timeouts = replace(WITHOUT_LIMIT, all_attempts=config.server.timeouts.all_attempts)
     server = replace(
         config.server,
@@ -64,6 +62,9 @@ def leave_out_server(config: Config) -> Config:
         timeouts=timeouts,
         max_requests=UNLIMITED,
         on_disconnect="cancel",
+        retries=0,
+        log_format="none",
+        watch_cache=False,
     )
     config = replace(config, server=server, store=StoreSettings(url="none"))
     return config.with_section(ConsoleSettings(enabled=False)).with_section(CostSettings(enabled=False))

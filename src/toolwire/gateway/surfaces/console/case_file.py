@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.json_values import Json, Malformed, Object, decode
 from toolwire.gateway.telemetry.log import log_path
 from toolwire.gateway.telemetry.record import ExchangeRecord, UpstreamCapture
@@ -34,9 +35,14 @@ def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
     return f'curl -N "$URL{path}" {headers} -d {body}'
 
 
-def write_case(record: ExchangeRecord, clean: Callable[[str], str], source: str = "recorded by the console") -> bytes:
+def write_case(
+    record: ExchangeRecord,
+    clean: Callable[[str], str],
+    source: str = "recorded by the console",
+    settings: Mapping[str, Json] = EMPTY_MAPPING,
+) -> bytes:
     """The exchange as the file of a case: what the client sent, what each provider was sent and answered, and what the
-    client got. b"" if it was not captured."""
+    client got. b"" if it was not captured. `settings` are for who replays it."""
     capture = record.traffic.capture
     if capture is None or not capture.upstream_calls:
         return b""
@@ -57,6 +63,7 @@ def write_case(record: ExchangeRecord, clean: Callable[[str], str], source: str 
             "exchanges": [_write_exchange(call, record.asked.model) for call in capture.upstream_calls],
         },
         "client_sees": {"status": record.status},
+        **({"settings": dict(settings)} if settings else {}),
     }
     return clean(msgspec.json.format(msgspec.json.encode(case), indent=2).decode()).encode()
 
