@@ -22,6 +22,7 @@ SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
     "anthropic": ("anthropic",),
     "genai": ("gemini",),
+    "aws": ("bedrock",),
     "vercel": (
         "openai-chat",
         "openai-responses",
@@ -31,6 +32,7 @@ SCRIPTS = {
         "gemini",
         "azure",
         "azure-deployments",
+        "bedrock",
         "bedrock-anthropic",
         "vertex-anthropic",
         "vertex",

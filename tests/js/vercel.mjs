@@ -1,4 +1,5 @@
 // The Vercel AI SDK: it runs the tools itself, step after step.
+import { createAmazonBedrock } from "@ai-sdk/amazon-bedrock";
 import { createBedrockAnthropic } from "@ai-sdk/amazon-bedrock/anthropic";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createAzure } from "@ai-sdk/azure";
@@ -23,6 +24,8 @@ const MODELS = {
   azure: ({ base, model }) => createAzure({ apiKey: KEY, baseURL: `${base}/openai` }).responses(model),
   "azure-deployments": ({ base, model }) =>
     createAzure({ apiKey: KEY, baseURL: `${base}/openai`, useDeploymentBasedUrls: true }).chat(model),
+  bedrock: ({ base, model }) =>
+    createAmazonBedrock({ region: "eu-west-1", accessKeyId: KEY, secretAccessKey: KEY, baseURL: base })(model),
   "bedrock-anthropic": ({ base, model }) =>
     createBedrockAnthropic({ region: "eu-west-1", accessKeyId: KEY, secretAccessKey: KEY, baseURL: base })(model),
   "vertex-anthropic": ({ base, model }) =>
