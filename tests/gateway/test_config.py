@@ -402,6 +402,42 @@ def test_mistakes_below_an_old_key_keep_their_line(faults: Any) -> None:
     assert faults('[server]\n\nrest = "long"')[0][0] == 3
 
 
+PROFILES = """[default]
+region = ap-south-1
+[profile work]
+s3 =
+    max_queue_size = 1
+region = eu-central-1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "region"),
+    [
+        ("", {}, "ap-south-1"),
+        ("", {"AWS_PROFILE": "work"}, "eu-central-1"),
+        ("profile = 'work'", {}, "eu-central-1"),
+        ("profile = 'work'", {"AWS_DEFAULT_REGION": "us-east-1"}, "us-east-1"),
+        ("profile = 'work'\nregion = 'us-east-2'", {}, "us-east-2"),
+    ],
+)
+def test_the_region_of_a_profile_of_aws(
+    tmp_path: Path, read: Any, text: str, environ: dict[str, str], region: str
+) -> None:
+    (tmp_path / "config").write_text(PROFILES)
+    given = {"AWS_CONFIG_FILE": str(tmp_path / "config"), **environ}
+    provider = read(f"[providers.bedrock]\n{text}", **given).providers["bedrock"]
+    assert provider.access.region == region
+    assert f"bedrock-runtime.{region}." in provider.base_urls["anthropic"]
+
+
+@pytest.mark.parametrize("data", [b"region = x", b"[default\n", b"\xff"])
+def test_a_file_of_aws_without_the_profile_names_no_region(tmp_path: Path, read: Any, data: bytes) -> None:
+    (tmp_path / "config").write_bytes(data)
+    with pytest.raises(ConfigError, match="`region` is missing"):
+        read("[providers.bedrock]", AWS_CONFIG_FILE=str(tmp_path / "config"))
+
+
 CLOUDS = [
     ("[providers.bedrock]", "bedrock.region: `region` is missing; add it, or set AWS_REGION"),
     ('[providers.mine]\nkind = "vertex"', "mine.project: `project` is missing; add it, or set GOOGLE_CLOUD_PROJECT"),

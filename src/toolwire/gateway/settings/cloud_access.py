@@ -10,6 +10,9 @@ from msgspec import Struct
 
 AuthMethod = Literal["", "aws", "aws-key", "google", "entra", "managed-identity", "command"]
 
+AWS_METHODS = frozenset({"aws", "aws-key"})
+"""Those that find credentials as AWS's tools do."""
+
 
 class CloudAccess(Struct, frozen=True, kw_only=True):
     """The credentials of a provider that end; hashable, because those with the same ones share them."""
@@ -130,6 +133,22 @@ def _find_vertex_host(region: str) -> str:
     return (
         f"aiplatform.{region}.rep.googleapis.com" if region in ("us", "eu") else f"{region}-aiplatform.googleapis.com"
     )
+
+
+def read_aws_region(profile: str, environ: Mapping[str, str]) -> str:
+    """The region of a profile of AWS, which its tools take where no variable names one; "" if there is none."""
+    import configparser  # noqa: PLC0415 — only where a cloud is configured
+
+    name = profile or environ.get("AWS_PROFILE", "").strip() or "default"
+    home = environ.get("HOME", "") or environ.get("USERPROFILE", "")
+    file = environ.get("AWS_CONFIG_FILE", "") or (home and f"{home}/.aws/config")
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read(file, "utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return ""  # whoever looks for credentials says it
+    section = name if name == "default" else f"profile {name}"
+    return parser.get(section, "region", fallback="").strip()
 
 
 def sign_for_host(url: str) -> str:

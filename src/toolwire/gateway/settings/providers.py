@@ -16,7 +16,15 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed, is_loopback
-from toolwire.gateway.settings.cloud_access import AuthMethod, CloudAccess, CloudPlace, KnownCloud, sign_for_host
+from toolwire.gateway.settings.cloud_access import (
+    AWS_METHODS,
+    AuthMethod,
+    CloudAccess,
+    CloudPlace,
+    KnownCloud,
+    read_aws_region,
+    sign_for_host,
+)
 from toolwire.gateway.settings.config import MAX_SECONDS, CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.settings.proxies import proxy_from_environment, url_port
@@ -118,7 +126,8 @@ class CloudTable(CallSettings, frozen=True, kw_only=True):
     """With `auth = "google"`: the file with credentials, relative to the folder of this file. By default what
     `GOOGLE_APPLICATION_CREDENTIALS` names, that of `gcloud`, or the metadata server."""
     region: str | None = None
-    """Of Bedrock and Vertex AI, for the address. By default `AWS_REGION`; on Vertex `global`."""
+    """Of Bedrock and Vertex AI, for the address. By default `AWS_REGION` or the region of the profile; on Vertex
+    `global`."""
     project: str | None = None
     """The project of Google Cloud, for the address of Vertex AI. By default `GOOGLE_CLOUD_PROJECT`."""
     resource: str | None = None
@@ -417,6 +426,8 @@ class ProviderBuilder:
             return given or next(filter(None, values), "")
 
         region = find("region", table.region) or known.cloud.region
+        if not region and AWS_METHODS & {table.auth, known.cloud.auth}:
+            region = read_aws_region(table.profile, self._environ)
         return CloudPlace(region, find("project", table.project), find("resource", table.resource))
 
     def _read_access(
@@ -446,7 +457,7 @@ class ProviderBuilder:
         for url in dict.fromkeys(urls.values()):
             if is_exposed(url):
                 place.at("base_url").add(*PLAIN_HTTP)
-        if method in ("aws", "aws-key") and not cloud.region:
+        if method in AWS_METHODS and not cloud.region:
             place.at("region").add("`region` is missing", "signatures are for a region; add it, or set AWS_REGION")
         return CloudAccess(
             method=method,
@@ -529,7 +540,7 @@ class ProviderBuilder:
 
 def _check_cloud_keys(table: ProviderTable, row: KnownServer, access: CloudAccess, place: ProblemCollector) -> None:
     """Settings that do nothing here: whoever wrote them means something else."""
-    uses_aws, of_address = access.method in ("aws", "aws-key"), CloudPlace().list_needed(row.templates)
+    uses_aws, of_address = access.method in AWS_METHODS, CloudPlace().list_needed(row.templates)
     needed: dict[str, tuple[bool, str]] = {
         "profile": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
         "role_arn": (uses_aws and not access.command, 'it is for `auth = "aws"`'),

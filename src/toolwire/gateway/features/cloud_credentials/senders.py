@@ -14,7 +14,7 @@ from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
 from toolwire.gateway.features.cloud_credentials.sender import AuthorizedSender
 from toolwire.gateway.features.cloud_credentials.sigv4 import Scope
 from toolwire.gateway.http.messages import RequestSender
-from toolwire.gateway.settings.cloud_access import CloudAccess
+from toolwire.gateway.settings.cloud_access import AWS_METHODS, CloudAccess
 from toolwire.gateway.settings.config import Config, Provider
 
 
@@ -55,7 +55,7 @@ class CloudSenders:
             if access.method == "aws":
                 return SigningAuthorizer(keep(command.source, command.fetch_keys), self._scope(access), now)
             return BearerAuthorizer(keep(command.source, command.fetch_token))
-        if access.method in ("aws", "aws-key"):
+        if access.method in AWS_METHODS:
             aws = AwsSource(access.profile, access.role_arn, access.region, environ, now)
             if access.method == "aws-key":
                 return BearerAuthorizer(keep(aws.source, aws.make_key))
