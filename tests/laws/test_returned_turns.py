@@ -13,7 +13,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
-NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini")
+NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse")
 USER = {"role": "user", "content": "q"}
 
 
@@ -21,6 +21,9 @@ def history(protocol: str, *turns: Any) -> Any:
     if protocol == "gemini":
         asked = {"role": "user", "parts": [{"text": "q"}]}
         return {"contents": [asked, *turns, *([asked] if turns else [])]}
+    if protocol == "bedrock-converse":
+        said = {"role": "user", "content": [{"text": "q"}]}
+        return {"messages": [said, *turns, *([said] if turns else [])]}
     key = "input" if protocol == "openai-responses" else "messages"
     limit = {"max_tokens": 99} if protocol == "anthropic" else {}
     return {"model": "m", key: [USER, *turns, *([USER] if turns else [])], **limit}
@@ -34,6 +37,8 @@ def echo(protocol: str, answer: Any) -> Any:
         return history(protocol, *answer["output"])
     if protocol == "anthropic":
         return history(protocol, {"role": "assistant", "content": answer["content"]})
+    if protocol == "bedrock-converse":
+        return history(protocol, answer["output"]["message"])
     return history(protocol, answer["candidates"][0]["content"])
 
 
@@ -42,6 +47,10 @@ def words(protocol: str, body: Any) -> str:
     if protocol == "gemini":
         parts = [part for turn in body["contents"] if turn.get("role") == "model" for part in turn.get("parts", ())]
         return "".join(part["text"] for part in parts if "text" in part and not part.get("thought"))
+    if protocol == "bedrock-converse":
+        blocks = [block for turn in body["messages"] if turn["role"] == "assistant" for block in turn["content"]]
+        cited = [piece for block in blocks for piece in block.get("citationsContent", {}).get("content", [])]
+        return "".join(block.get("text", "") for block in [*blocks, *cited])
     turns = body["input"] if protocol == "openai-responses" else body["messages"]
     out = ""
     for turn in turns:
@@ -92,9 +101,24 @@ def openai(*items: Any) -> Any:
     return {**head, "output": [*items, message]}
 
 
+def converse(name: str) -> Any:
+    use = {"toolUseId": "tooluse_1", "name": name, "type": "server_tool_use", "input": {"query": "x"}}
+    result = {"toolUseId": "tooluse_1", "type": f"{name}_result", "content": [{"text": "found"}], "status": "success"}
+    content = [{"text": "Let me see."}, {"toolUse": use}, {"toolResult": result}, {"text": "It is 4."}]
+    counts = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
+    head = {"stopReason": "end_turn", "usage": counts, "metrics": {"latencyMs": 1}}
+    return {**head, "output": {"message": {"role": "assistant", "content": content}}}
+
+
 def gemini_code(**id: str) -> tuple[Any, Any]:
     made = {"executableCode": {"language": "PYTHON", "code": "print(2+2)", **id}}
     return made, {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "4\n", **id}}
+
+
+def gemini_search(id: str) -> tuple[Any, Any]:
+    kind = {"id": id, "toolType": "GOOGLE_SEARCH_WEB"}
+    found = {"search_suggestions": "<div>x</div>"}
+    return {"toolCall": {**kind, "args": {"queries": ["x"]}}}, {"toolResponse": {**kind, "response": found}}
 
 
 CHUNK = {"web": {"uri": "https://a.b", "title": "t"}}
@@ -108,8 +132,10 @@ ANSWERS: dict[str, tuple[str, str, Any]] = {
         "gemini-2.5-pro",
         gemini(groundingMetadata={"webSearchQueries": ["x"], "groundingChunks": [CHUNK]}),
     ),
+    "Gemini's search with ids": ("gemini", "gemini-3.8-flash", gemini(*gemini_search("4f244mfi"))),
     "Gemini's code": ("gemini", "gemini-2.5-pro", gemini(*gemini_code(), *gemini_code())),
     "Gemini's code with ids": ("gemini", "gemini-3.8-flash", gemini(*gemini_code(id="a1b2c3d4"))),
+    "Nova's search": ("bedrock-converse", "amazon.nova-2-lite-v1:0", converse("nova_grounding")),
     "OpenAI's search": (
         "openai-responses",
         "gpt-5.6",

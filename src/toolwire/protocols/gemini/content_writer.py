@@ -261,7 +261,7 @@ def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Objec
 
 def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> Object | None:
     if not writing.in_response and is_foreign(part.origin) and not _is_returned_code(part):
-        if is_returned_call(part, names.GROUNDING_ID_PREFIX):
+        if is_returned_call(part, names.GROUNDING_ID_PREFIX) or names.RETURNED_ID.fullmatch(part.id):
             note_returned_result(part, writing.ledger)
             return None
         text = provider_result_as_text(part, writing.ledger)
@@ -274,7 +274,7 @@ def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> O
 
 
 def _is_returned_code(part: ProviderCall | ProviderResult) -> bool:
-    return part.tool == "code_execution" and names.RETURNED_CODE_ID.fullmatch(part.id) is not None
+    return part.tool == "code_execution" and names.RETURNED_ID.fullmatch(part.id) is not None
 
 
 def _write_code_id(part: ProviderCall | ProviderResult) -> Object:

@@ -105,8 +105,9 @@ GROUNDING_ID_PREFIX = "grounding_"
 """The prefix of the ids that are made for searches and fetched pages, because Google gives them none."""
 CODE_ID_PREFIX = "gcode_"
 """The same for executed code without an id."""
-RETURNED_CODE_ID = re.compile(rf"(?:[a-z]+_)?(?:{CODE_ID_PREFIX}\w+|[a-z0-9]{{8}})")
-"""The id of code that Gemini has executed, behind the prefix of another protocol: made, or Google's own."""
+RETURNED_ID = re.compile(rf"(?:[a-z]+_)?(?:{CODE_ID_PREFIX}\w+|[a-z0-9]{{8}})")
+"""The id of code that Gemini has executed, behind the prefix of another protocol: made, or Google's own, which its
+searches have, too."""
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The `thoughtSignature` that Google documents for calls that Gemini did not make."""
 
