@@ -21,6 +21,7 @@ MODELS = {
     "gemini": ("gemini-3.8-flash", "gemini-2.5-pro"),
     "openai-chat": ("gpt-5.5",),
     "openai-responses": ("gpt-5.6",),
+    "bedrock-converse": ("us.anthropic.claude-opus-4-6-v1:0", "amazon.nova-pro-v1:0", "meta.llama4-scout-v1:0"),
 }
 SYSTEM, DEVELOPER = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Say hi."}
 PARTS = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
@@ -85,7 +86,7 @@ def test_a_late_result_stays_where_it_is_for_a_provider_that_knows_such_calls() 
     assert find_violations("openai-responses", {**body, "input": [*body["input"], LATE_RESULT]}) != []
 
 
-@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini", "bedrock-converse"])
 def test_a_call_whose_result_comes_later_says_so(target: str) -> None:
     body = {"model": "x", "input": [USER, ASYNC_CALL, ASSISTANT, USER]}
     sent = translate(body, "request", source="openai-responses", target=target, model=MODELS[target][0])

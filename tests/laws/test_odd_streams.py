@@ -16,7 +16,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
 
-PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse")
 
 
 def _write_events(*events: dict[str, Any]) -> bytes:

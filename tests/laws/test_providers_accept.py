@@ -23,6 +23,15 @@ MODELS = {
         "claude-opus-4-8",
     ),
     "gemini": ("gemini-3.8-flash", "gemini-2.5-pro", "gemini-1.5-pro"),
+    "bedrock-converse": (
+        "us.anthropic.claude-opus-4-6-v1:0",
+        "anthropic.claude-opus-5-5-v1:0",
+        "amazon.nova-pro-v1:0",
+        "amazon.nova-2-lite-v1:0",
+        "meta.llama4-maverick-17b-instruct-v1:0",
+        "openai.gpt-oss-120b-1:0",
+        "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123",
+    ),
 }
 PAIRS = [
     (source, target, model)

@@ -103,7 +103,9 @@ def test_an_item_that_is_done_without_being_there() -> None:
     assert stream.failure is not None
 
 
-@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified"])
+@pytest.mark.parametrize(
+    "target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified", "bedrock-converse"]
+)
 @pytest.mark.parametrize("index", [10**9, -1, 128])
 def test_a_choice_that_nobody_asked_for_ends_the_stream(target: str, index: int) -> None:
     """A writer opens choices in their order: a billion of them is a hang."""

@@ -210,7 +210,9 @@ ROOTS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), ROOTS)
-@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified"])
+@pytest.mark.parametrize(
+    "target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified", "bedrock-converse"]
+)
 def test_a_root_that_is_no_object_is_wrapped_and_unwrapped(target: str, schema: Any, value: Any) -> None:
     """Every provider demands an object; the client gets the value that it described."""
     client = "openai-responses" if target == "openai-chat" else "openai-chat"

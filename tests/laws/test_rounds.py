@@ -236,7 +236,7 @@ def test_without_seals(data: st.DataObject, said: list[list[Part]]) -> None:
     assert [part.seal for part in taking.parts if isinstance(part, Reasoning) and part.seal is not None] == seals
 
 
-@pytest.mark.parametrize("client", ["openai-chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic", "gemini", "bedrock-converse"])
 def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) -> None:
     """Some servers always stream: a call that is not the client's must not reach it for that."""
     provider = find_codec("openai-chat")
@@ -258,4 +258,5 @@ MINIMAL = {
     "openai-chat": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
     "anthropic": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    "bedrock-converse": {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]},
 }

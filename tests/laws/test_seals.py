@@ -92,19 +92,38 @@ RESPONSES = {
         "total_tokens": 2,
     },
 }
+CONVERSE = {
+    "output": {
+        "message": {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "Need both.", "signature": "EqQBconverse=="}}},
+                {"reasoningContent": {"redactedContent": "aGlkZGVu"}},
+                {"text": "Two calls."},
+                {"toolUse": {"toolUseId": "tooluse_1", "name": "f", "input": {"a": 1}}},
+                {"toolUse": {"toolUseId": "tooluse_2", "name": "f", "input": {"a": 2}}},
+            ],
+        }
+    },
+    "stopReason": "tool_use",
+    "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+    "metrics": {"latencyMs": 1},
+}
 
 MAKERS: dict[str, tuple[Any, list[str]]] = {
     "anthropic": (CLAUDE, ["EqQB+/sig==", "EmwKhidden"]),
     "gemini": (GEMINI, ["EpQBCpEBAXLI2nw="]),
     "openai-responses": (RESPONSES, ["gAAAAsecret"]),
+    "bedrock-converse": (CONVERSE, ["EqQBconverse==", "aGlkZGVu"]),
 }
-CLIENTS = ["anthropic", "gemini", "openai-responses", "unified"]
+CLIENTS = ["anthropic", "gemini", "openai-responses", "unified", "bedrock-converse"]
 MODELS = {
     "anthropic": "claude-opus-5-5",
     "gemini": "gemini-3.8-flash",
     "openai-responses": "gpt-5.6",
     "openai-chat": "gpt-4o",
     "unified": "m",
+    "bedrock-converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "description": "A"}}}
 
@@ -117,6 +136,9 @@ TOOLS: dict[str, Any] = {
         "tools": [{"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": False}]
     },
     "unified": {"tools": [{"name": "f", "description": "d", "parameters": SCHEMA}]},
+    "bedrock-converse": {
+        "toolConfig": {"tools": [{"toolSpec": {"name": "f", "description": "d", "inputSchema": {"json": SCHEMA}}}]}
+    },
 }
 
 
@@ -126,8 +148,9 @@ def first_request(client: str) -> dict[str, Any]:
         "gemini": {"contents": [{"role": "user", "parts": [{"text": "q"}]}]},
         "openai-responses": {"input": [{"type": "message", "role": "user", "content": "q"}]},
         "unified": {"messages": [{"role": "user", "content": "q"}]},
+        "bedrock-converse": {"messages": [{"role": "user", "content": [{"text": "q"}]}]},
     }[client]
-    model = {} if client == "gemini" else {"model": "m"}
+    model = {} if client in ("gemini", "bedrock-converse") else {"model": "m"}
     return {**model, **TOOLS[client], **question}
 
 
@@ -160,6 +183,11 @@ def write_next_request(client: str, request: dict[str, Any], answer: dict[str, A
             *answer["output"],
             *({"type": "function_call_output", "call_id": id, "output": "ok"} for id in calls),
         ]
+    elif client == "bedrock-converse":
+        message = answer["output"]["message"]
+        calls = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
+        results = [{"toolResult": {"toolUseId": id, "content": [{"text": "ok"}]}} for id in calls]
+        request["messages"] += [message, {"role": "user", "content": results}]
     else:
         message = answer["message"]
         request["messages"] += [
@@ -181,7 +209,7 @@ def encode_again(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def seals_in(body: Any) -> list[str]:
-    keys = ("signature", "thoughtSignature", "encrypted_content", "data")
+    keys = ("signature", "thoughtSignature", "encrypted_content", "data", "redactedContent")
     found = []
     if isinstance(body, dict):
         found += [value for key, value in body.items() if key in keys and isinstance(value, str)]
@@ -224,6 +252,8 @@ def test_thinking_stands_where_its_maker_put_it(maker: str, client: str) -> None
             "tool_use",
         ]
         assert back["messages"][1]["content"][0] == CLAUDE["content"][0]  # type: ignore[index]
+    elif maker == "bedrock-converse":
+        assert back["messages"][1] == CONVERSE["output"]["message"]  # type: ignore[index]
     elif maker == "openai-responses":
         kinds = [item["type"] for item in back["input"] if item["type"] != "message"]
         assert kinds[:3] == ["reasoning", "function_call", "function_call"]

@@ -398,7 +398,7 @@ def test_a_turn_without_calls_is_not_kept() -> None:
     assert "seal-kept" not in codes(said)
 
 
-@pytest.mark.parametrize("client", ["anthropic", "gemini", "openai-responses", "unified"])
+@pytest.mark.parametrize("client", ["anthropic", "gemini", "openai-responses", "unified", "bedrock-converse"])
 def test_clients_with_slots_need_nothing_kept(client: str) -> None:
     joined = Exchange(find_codec(client), find_codec("anthropic"), Options(has_memory=True))
     assert not joined.uses_memory

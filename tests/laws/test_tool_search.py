@@ -96,9 +96,11 @@ def translate_tools(body: dict[str, Any], source: str, target: str, **options: A
 
 
 def names_of(translation: Translation) -> list[str]:
-    tools = translation.json().get("tools") or ()
+    body = translation.json()
+    tools = body.get("tools") or body.get("toolConfig", {}).get("tools") or ()
     inner = [one for tool in tools for one in tool.get("functionDeclarations") or tool.get("tools") or [tool]]
-    return [tool.get("function", tool).get("name") for tool in inner]
+    inner = [tool for tool in inner if "cachePoint" not in tool]
+    return [(tool.get("function") or tool.get("toolSpec") or tool).get("name") for tool in inner]
 
 
 def chat(*messages: Any, tools: Sequence[Any], **more: Any) -> dict[str, Any]:
@@ -127,7 +129,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse"])
 @pytest.mark.parametrize("name", BODIES)
 def test_declared_tools(name: str, target: str) -> None:
     body, expected = BODIES[name]
@@ -162,7 +164,7 @@ def anthropic_tool(name: str, **more: Any) -> dict[str, Any]:
 ANTHROPIC_SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 
 
-@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse"])
 @pytest.mark.parametrize("searches", [[ANTHROPIC_SEARCH], []], ids=["vendor's search", "own search"])
 def test_tools_that_the_client_defers(target: str, searches: list[Any]) -> None:
     """As few as they are. Anthropic's own search is replaced; a reference in a result loads a tool as ours does."""
