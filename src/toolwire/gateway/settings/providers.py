@@ -37,6 +37,7 @@ ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
     "github": "GitHub Models was closed on 30 July 2026",
 }
+"""Why there is no such server: microsoft/langchain-for-beginners#34, looked up in November 2026."""
 UNKNOWN_SERVER_QUIRKS = ("no-allowed-tools",)
 """What a server of no known kind is taken not to know, because of the known ones only OpenAI's do."""
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
