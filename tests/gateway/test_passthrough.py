@@ -193,6 +193,29 @@ def test_what_a_model_is_known_to_refuse_is_mended_within_its_protocol(
     assert code in json.dumps(served.line(got.id)["losses"])
 
 
+@pytest.mark.parametrize(
+    ("message", "mended"),
+    [
+        ({"content": {"type": "text", "text": "Hi"}}, {"content": "Hi"}),
+        (
+            {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]},
+            {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}]},
+        ),
+    ],
+    ids=["content", "arguments"],
+)
+def test_an_answer_in_an_odd_shape_is_mended_for_clients_of_its_protocol(
+    served: Served, message: dict[str, Any], mended: dict[str, Any]
+) -> None:
+    choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}
+    body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    scene = served.scene("openai-chat", answer(200, json.dumps(body).encode()), model="command-z")
+    got = call(served, "openai-chat", scene.model, False)
+    assert json.loads(got.data)["choices"][0]["message"].items() >= mended.items()
+    assert got.headers["x-toolwire-losses"] == "1; codes=shape-repaired"
+    assert "shape-repaired" in json.dumps(served.line(got.id)["losses"])
+
+
 @pytest.mark.parametrize("name", ["chat", "responses"])
 def test_what_only_openai_refuses_passes_to_other_models(served: Served, name: str) -> None:
     protocol = f"openai-{name}"

@@ -155,6 +155,7 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         ),
         [("f", '{"a":1}')],
     ),
+    "a text as content": ("openai-chat", _chat({"content": {"type": "text", "text": "Hi"}}), [("", "Hi")]),
     "a name in pieces without arguments": (
         "openai-chat",
         _chat(_piece(id="c", name="get_"), _piece(name="time"), _piece(1, id="d", name="f", arguments="{}")),

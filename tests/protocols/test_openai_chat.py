@@ -62,6 +62,7 @@ from toolwire.core.ir import (
     strip_origins,
 )
 from toolwire.core.losses import Ledger
+from toolwire.core.provenance import loosen_response
 from toolwire.protocols.openai_chat import CODEC
 from toolwire.protocols.openai_chat.models import family
 
@@ -697,7 +698,18 @@ def test_what_sdk_clients_replay_is_absence() -> None:
     }
     request = CODEC.read_request(make_body(messages=[message]))
     assert strip_origins(request.turns[0]) == Turn("assistant", (Call("a", "f", '{"x":1}'),))
-    assert not request.unknown_fields
+    assert [(stray.key, stray.code) for stray in request.unknown_fields] == [("function", "shape-repaired")]
+
+
+def test_an_answer_in_an_odd_shape_is_written_as_openai_has_it() -> None:
+    call_ = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    message = {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "tool_calls": [call_]}
+    body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "more": 1}
+    response = loosen_response(CODEC.read_response(body))
+    [choice] = CODEC.write_response(response, ledger(), WriteContext())["choices"]
+    assert choice["message"]["content"] == "Hi"
+    assert choice["message"]["tool_calls"] == [call_ | {"function": {"name": "f", "arguments": '{"x":1}'}}]
+    assert CODEC.peek_response(json_values.encode(body)) is None
 
 
 def test_content_null_and_empty_are_told_apart_in_a_history() -> None:

@@ -8,9 +8,9 @@ from typing import TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from toolwire.core.ir import NO_SETTINGS, Origin, Seal, Settings, UnknownField
+from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField
 from toolwire.core.json_values import Json, Object, Path
 
 
@@ -41,6 +41,18 @@ class ReadContext(Struct):
 def odd_shape(path: Path, key: str, what: str) -> UnknownField:
     """A note that something was written in a shape that the protocol does not have, and what it was read as."""
     return UnknownField(path, key, "shape-repaired", what)
+
+
+def loosen_response(response: Response) -> Response:
+    """The answer, not to be written back as it came if something in it has an odd shape."""
+    if not any(field.what for field in response.unknown_fields):
+        return response
+    choices = tuple([replace(choice, origin=_loosen(choice.origin)) for choice in response.choices])
+    return replace(response, choices=choices, origin=_loosen(response.origin))
+
+
+def _loosen(origin: Origin | None) -> Origin | None:
+    return None if origin is None else replace(origin, intact=False)
 
 
 def is_nonempty(value: Json) -> bool:

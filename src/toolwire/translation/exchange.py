@@ -37,6 +37,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.known_tools import KnownTools
 from toolwire.core.losses import Ledger, Loss
+from toolwire.core.provenance import loosen_response
 from toolwire.core.tokens import estimate_tokens
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo
@@ -482,6 +483,7 @@ class Exchange:
             ledger.note_repairs(repairs)
         if response.unknown_fields:
             ledger.note_foreign_fields(response)
+            response = loosen_response(response)
         if self.is_cross_protocol and response.failure is not None:
             return self._write_failure(response.failure, ledger, response.usage)
         answered = response

@@ -14,9 +14,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import WriteContext
 from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
-from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result, Text, Usage
-from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Response, Result, Text, Usage
+from toolwire.core.json_values import Malformed, decode, encode, expect_object
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import loosen_response
 from toolwire.core.tokens import (
     estimate_answer_tokens,
     estimate_request_tokens,
@@ -380,11 +383,24 @@ def _pass_response(
     record.answer.usage, record.answer.model = response.usage, response.model
     record.answer.set_tool_calls(response.called_tools, str)
     if response.failure is None:
-        return reply
+        return reply if not response.unknown_fields else _mend_shapes(call, upstream, headers, response, reply)
     if response.id:
         return error_replies.provider_error(response.failure, reply)
     # Without an id it is an error that was sent with status 200: the client must see that in the status.
     return error_replies.provider_failure(call, upstream, response.failure, reply.headers)
+
+
+def _mend_shapes(
+    call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str], response: Response, reply: Reply
+) -> Reply:
+    """A response as its protocol has it, if it is written in another shape that can mean only this."""
+    codec, ledger = upstream.codec, Ledger(upstream.codec.name, upstream.codec.name)
+    ledger.note_foreign_fields(response)
+    if not ledger.codes:
+        return reply
+    body = codec.write_response(loosen_response(response), ledger, WriteContext(now=int(call.now), seed=response.id))
+    call.record.answer.add_losses(ledger.codes, ledger)
+    return Reply(200, client_response_headers(call, upstream, headers, ledger.codes), encode(body))
 
 
 async def _start_stream(

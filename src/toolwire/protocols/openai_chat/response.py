@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -345,6 +347,8 @@ def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
 
 class _NamePeek(Struct, gc=False):
     name: str
+    arguments: str | None = None
+    input: str | None = None
 
 
 class _CallPeek(Struct, gc=False):
@@ -355,9 +359,6 @@ class _CallPeek(Struct, gc=False):
 class _MessagePeek(Struct, gc=False):
     tool_calls: list[_CallPeek] | None = None
     function_call: _NamePeek | None = None
-
-
-_NO_MESSAGE = _MessagePeek()
 
 
 class _ChoicePeek(Struct, gc=False):
@@ -381,13 +382,19 @@ def peek_response(data: bytes) -> ResponsePeek | None:
         return None
     usage = read_usage(found.usage, None, ReadContext(NAME), found.service_tier) if found.usage else None
     called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()
-    return ResponsePeek(found.model, usage, called)
+    return None if called is None or _has_content_object(data) else ResponsePeek(found.model, usage, called)
 
 
-def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...]:
+_has_content_object = re.compile(rb'"content"\s*:\s*\{').search
+
+
+def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...] | None:
+    """None if a call has another shape than OpenAI's."""
     names: list[str] = []
     for found in map(_decode_choice_peek, choices):
-        message = _NO_MESSAGE if found is None else found.message
+        if found is None:
+            return None
+        message = found.message
         for call in message.tool_calls or ():
             if (named := call.function or call.custom) is not None:
                 names.append(named.name)

@@ -261,7 +261,7 @@ class StreamReader(FrameReader):
             if isinstance(content, str):
                 self._add_text(choice, "text", content)
             else:
-                self._read_content_list(choice, content, (path, "content"))
+                self._read_odd_content(choice, delta, path)
         if delta.get("refusal"):
             self._add_text(choice, "refusal", get_text(delta, "refusal", path) or "")
         if delta.get("annotations"):
@@ -270,6 +270,18 @@ class StreamReader(FrameReader):
             self._read_content_list(choice, delta["images"], (path, "images"))
         if delta.get("tool_calls") or delta.get(_LEGACY_CALL_KEY):
             self._read_calls(choice, delta, path)
+
+    def _read_odd_content(self, choice: OpenChoice, delta: Object, path: Path) -> None:
+        """Content that is no string: a list of parts, or a text part without its list, which becomes a string."""
+        content = delta["content"]
+        if not isinstance(content, dict) or content.get("type") != "text" or not isinstance(content.get("text"), str):
+            self._read_content_list(choice, content, (path, "content"))
+            return
+        what = "an object as content was read as a list of one part"
+        self._unknown_fields.add_once("content", odd_shape(path, "content", what), what)
+        self.is_frame_changed = True
+        delta["content"] = content["text"]
+        self._add_text(choice, "text", content["text"])
 
     def _add_text(self, choice: OpenChoice, channel: str, text: str, key: Json = None) -> None:
         self._open_part(choice, channel, key)

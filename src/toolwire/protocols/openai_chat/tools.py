@@ -17,6 +17,7 @@ from toolwire.core.ir import (
     Tool,
     ToolChoice,
     ToolName,
+    replace_fields,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -34,7 +35,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.known_tools import read_known_tools
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, restore_original_keys
+from toolwire.core.provenance import ReadContext, odd_shape, restore_original_keys
 from toolwire.core.tool_choice import NOT_PARALLEL, replace_tool_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import read_cache, write_cache
@@ -301,6 +302,9 @@ def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
+OBJECT_ARGUMENTS = "arguments that were an object were read as JSON text"
+
+
 def read_arguments(value: Json) -> str:
     """Arguments as text; some servers send the object itself."""
     return value if isinstance(value, str) else "" if value is None else encode_text(value)
@@ -319,15 +323,28 @@ def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
     kind = "custom" if custom else "function"
     shape = names.TOOL_SHAPES[kind]
     if not custom and "function" not in node and "type" not in node:
-        origin = reading.read_origin(node, path, shape.call_keys)
-        return Call("", require_text(node, "name", path), read_arguments(node.get(shape.payload_key)), origin=origin)
+        return _read_arguments_of(
+            Call("", require_text(node, "name", path), origin=reading.read_origin(node, path, shape.call_keys)),
+            node.get(shape.payload_key),
+            reading,
+        )
     at = (path, kind)
     inner = expect_object(node.get(kind), at)
     if not shape.call_keys.issuperset(inner):
         reading.read_origin(inner, at, shape.call_keys)
     id, name = get_text(node, "id", path) or "", require_text(inner, "name", at)
-    arguments, seal = read_arguments(inner.get(shape.payload_key)), read_seal(node, path, reading)
-    return Call(id, name, arguments, kind, seal=seal, origin=reading.read_origin(node, path, names.CALL_KEYS))
+    seal = read_seal(node, path, reading)
+    call = Call(id, name, "", kind, seal=seal, origin=reading.read_origin(node, path, names.CALL_KEYS))
+    return _read_arguments_of(call, inner.get(shape.payload_key), reading)
+
+
+def _read_arguments_of(call: Call, value: Json, reading: ReadContext) -> Call:
+    """The call with its arguments. Those that are no text make it one of an odd shape."""
+    origin = call.origin
+    if value is not None and not isinstance(value, str) and origin is not None:
+        reading.unknown_fields.append(odd_shape(origin.path, call.kind, OBJECT_ARGUMENTS))
+        origin = replace(origin, intact=False)
+    return replace_fields(call, arguments=read_arguments(value), origin=origin)
 
 
 def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
