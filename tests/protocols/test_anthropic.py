@@ -1750,6 +1750,24 @@ def test_usage_adds_up_and_comes_apart_again() -> None:
     assert [stray.key for stray in response.unknown_fields] == ["service_tier"]
 
 
+@pytest.mark.parametrize(
+    "odd", [None, 5, {}, [5], [{"type": "compaction"}], [{"type": "compaction", "input_tokens": "x"}]]
+)
+def test_what_a_compaction_cost_is_counted(odd: Any) -> None:
+    """It is another call of the model, which the counts of the message do not contain."""
+    own = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
+    before = {"type": "compaction", "input_tokens": 1000, "cache_read_input_tokens": 300, "output_tokens": 70}
+    for iterations, expected in (
+        ([before, {"type": "message", **own}], Usage(1335, 77, 320, 5)),
+        ([before, before, {"type": "message", **own}], Usage(2635, 147, 620, 5)),
+        (odd, Usage(35, 7, 20, 5)),
+    ):
+        body = {"id": "msg_1", "content": [], "stop_reason": "end_turn", "usage": {**own, "iterations": iterations}}
+        response = CODEC.read_response(body)
+        assert strip_origins(response.usage) == expected
+        assert plain(CODEC.write_response(response, ledger(), WriteContext())) == body
+
+
 def test_a_whole_answer_can_be_a_failure() -> None:
     response = CODEC.read_response({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
     assert response.failure is not None

@@ -27,6 +27,7 @@ from toolwire.core.ir import (
     source_path,
 )
 from toolwire.core.json_values import (
+    Json,
     Malformed,
     Object,
     Path,
@@ -117,6 +118,9 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         reading.read_origin(details, (path, "output_tokens_details"), names.USAGE_DETAILS_KEYS)
     known = names.USAGE_KEYS
     if not known.issuperset(usage):
+        if "iterations" in usage:
+            counts = [fresh, output, read, written]
+            fresh, output, read, written = _add_compactions(counts, usage["iterations"])
         # Details such as `{"web_search_requests": 0}` say nothing.
         known |= {key for key, value in usage.items() if isinstance(value, dict) and not any(value.values())}
     return Usage(
@@ -129,6 +133,16 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         cache_write_1h=find_count(usage, *_HOUR_KEYS) if _HOUR_KEYS[0] in usage else None,
         searches=find_count(usage, *_SEARCH_KEYS) if _SEARCH_KEYS[0] in usage else None,
     )
+
+
+def _add_compactions(counts: list[int | None], iterations: Json) -> list[int | None]:
+    """The counts of a message do not contain those of the compactions before it, which cost the same
+    (platform.claude.com, build-with-claude/compaction, "Understanding usage", November 2026)."""
+    for node in iterations if isinstance(iterations, list) else ():
+        if isinstance(node, dict) and node.get("type") == "compaction":
+            more = [find_count(node, key) for key in _COUNT_KEYS]
+            counts = [mine if other is None else (mine or 0) + other for mine, other in zip(counts, more, strict=True)]
+    return counts
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
