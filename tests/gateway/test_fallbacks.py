@@ -416,7 +416,18 @@ def _add_fallback_scene(served: Served, stream: bool) -> Scene:
     return behind
 
 
-@pytest.mark.parametrize(("play", "stream"), [(_say_nothing, False), (_say_nothing, True), (_say_head, True)])
+def _say_head_of_whole_answer(peer: ScriptedConnection) -> None:
+    peer.send(answer(200, b"{}").partition(b"{")[0])
+    peer.wait_for_close()
+
+
+def _say_head_of_error(peer: ScriptedConnection) -> None:
+    peer.send(answer(503, b"{}").partition(b"{")[0])
+    peer.wait_for_close()
+
+
+@STREAMS
+@pytest.mark.parametrize("play", [_say_nothing, _say_head, _say_head_of_whole_answer, _say_head_of_error])
 def test_a_silent_provider_leads_to_the_fallback(silent: Served, play: Play, stream: bool) -> None:
     behind = _add_fallback_scene(silent, stream)
     scene = silent.scene("openai-chat", play, model="silent")

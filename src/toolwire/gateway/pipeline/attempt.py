@@ -7,9 +7,9 @@ An answer that needs further rounds (it paused, or it calls tools that the gatew
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -63,11 +63,14 @@ have removed. A model that still makes such calls then is given up."""
 
 
 async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> AttemptAnswer:
-    """Send the request, and read the whole response, or a stream up to its first content. The first byte, of a stream
-    the first of its body, must come in the time of the attempt."""
-    upstream, record, max_seconds = prepared.upstream, call.record, prepared.attempt.max_seconds
-    ends = call.clock() + max_seconds
-    record.upstream, record.is_passthrough = upstream.names, prepared.is_passthrough
+    """Send the request, and read the whole response, or a stream up to its first content. The first byte of the body
+    must come in the time of the attempt: some servers send the head at once."""
+    upstream = prepared.upstream
+    record = call.record
+    max_seconds = prepared.attempt.max_seconds
+    ends = call.clock() + max_seconds if max_seconds < inf else 0.0
+    record.upstream = upstream.names
+    record.is_passthrough = prepared.is_passthrough
     if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
     if len(call.body.data) > SMALL_BODY:
@@ -82,10 +85,14 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
         call.runtime.accounts.note_rate_limits(call, upstream, response.headers)
     record.answer.request_id = response.headers.get(upstream.codec.http.request_id_header, "")
     answer: AttemptAnswer
-    if response.status >= 300:
+    if ends and not await response.wait_for_data(ends - call.clock()):
+        response.abort()
+        silent = TransportError("first-byte-timeout", "the head of its answer came, and nothing after it")
+        answer = error_replies.transport_error(call, upstream, silent)
+    elif response.status >= 300:
         answer = await _read_error_response(call, prepared, response)
     elif call.stream:
-        answer = await _start_stream(call, prepared, response, ends)
+        answer = await _start_stream(call, prepared, response)
     else:
         answer = await _read_whole_response(call, prepared, response)
     if type(answer) is AttemptFailed:
@@ -115,7 +122,7 @@ async def send_request(
     upstream: Upstream,
     body: bytes,
     method: str = "POST",
-    max_seconds: float = math.inf,
+    max_seconds: float = inf,
     renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
     is_billed: bool = True,
 ) -> UpstreamResponse | TransportError:
@@ -404,7 +411,7 @@ def _mend_shapes(
 
 
 async def _start_stream(
-    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse, ends: float
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
@@ -415,7 +422,7 @@ async def _start_stream(
     stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)
     started = StartedStream(prepared, response, stream, headers)
     if is_stream or translated is None:
-        failed = await _wait_for_content(call, started, ends)
+        failed = await _wait_for_content(call, started)
     else:
         failed = await _stream_whole_response(call, started, translated)
     if failed is None and stream.failure is not None:
@@ -454,13 +461,10 @@ async def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
     telemetry.end_call(running, usage, is_estimated)
 
 
-async def _wait_for_content(call: GatewayRequest, started: StartedStream, ends: float) -> AttemptFailed | None:
-    """Until `ends` the first byte must have come. Later ones, until there is content, may also come after the start."""
+async def _wait_for_content(call: GatewayRequest, started: StartedStream) -> AttemptFailed | None:
+    """What comes before the content, but for the first byte, may also come after the start."""
     response, stream, clock = started.response, started.stream, call.clock
     deadline = 0.0
-    if ends != math.inf and not await response.wait_for_data(ends - clock()):
-        silent = TransportError("first-byte-timeout", "the head of its stream came, and nothing after it")
-        return error_replies.transport_error(call, started.request.upstream, silent)
     while not stream.has_content and stream.failure is None:
         if deadline and not await response.wait_for_data(deadline - clock()):
             return None
