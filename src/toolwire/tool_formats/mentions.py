@@ -4,10 +4,7 @@ An invented call can cost a disk, a missed one costs a turn. So a frame is a cal
 mention: not the markup around it, not the words before and behind it on its line, not the lines around it. When in
 doubt it is text. What models write before real calls was read from the test suites of vLLM, SGLang and llama.cpp and
 from recorded answers (November 2026): nothing, or a sentence that says what they do next.
-
-Such a sentence is known by what it consists of, not by what it lacks: the model itself, a verb of work, and things. A
-word that is not known may stand for a text that is shown, so it leaves the frame text. The words of the call are known.
-Where the model itself works now, one thing in each phrase is enough, and behind a report of what was found "it" is.
+`announcements` knows such sentences.
 """
 
 from __future__ import annotations
@@ -18,23 +15,26 @@ from typing import Final
 
 from msgspec import Struct
 
+from toolwire.tool_formats.announcements import (
+    COLONS,
+    MAX_SENTENCE,
+    QUESTION_MARKS,
+    find_code,
+    find_words,
+    has_word,
+    is_announcement,
+    is_clear,
+    last_sentence,
+    list_sentences,
+    names_things,
+    to_singular,
+)
 from toolwire.tool_formats.mention_words import (
-    ANNOUNCEMENTS,
-    CONDITIONS,
-    OTHER_ANNOUNCEMENTS,
-    OTHER_CONDITIONS,
-    OTHER_UNMEANT,
     REFUSALS,
-    STEPS,
     THINGS,
-    UNMEANT,
-    drop_other_loose,
-    drop_purpose,
     find_example_label,
     find_other_person,
-    find_other_run,
     find_other_thing,
-    find_other_work,
     find_own_words,
     find_pointing,
     find_quoting,
@@ -48,31 +48,19 @@ from toolwire.tool_formats.mention_words import (
     match_name,
     match_outlook,
     match_remark,
-    match_reported,
     match_state,
-    match_work,
 )
 from toolwire.tool_formats.quoted_text import Place
 from toolwire.tool_formats.shown_words import (
     SHOWN,
-    TECHNICAL,
     drop_compounds,
-    find_finite,
     find_shown,
-    find_subjects,
-    find_unsure,
     find_verdict,
-    match_any_work,
     match_own_work,
-    match_progress,
-    match_subject,
-    match_work_on_it,
 )
 
 MAX_BEHIND: Final = 1000
 """Characters behind a frame that are looked at."""
-_MAX_SENTENCE: Final = 400
-"""Characters of a sentence that can announce a call."""
 _INDENTED: Final = 4
 """Columns from which Markdown reads a line as code."""
 
@@ -101,8 +89,6 @@ _match_list_item = re.compile(
     r"[ \t]*(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.):])(?:[ \t]+|$)", re.IGNORECASE
 ).match
 _SENTENCE_ENDS: Final = tuple(".!?…。！？।")
-_QUESTION_MARKS: Final = tuple("?？؟")
-_COLONS: Final = tuple(":：")
 _find_abbreviation = re.compile(
     r"(?:^|[\s(])(?:cf|viz|i\.e|e\.g|p\.\s?s|ps|n\.b|nb|ex|resp|approx|ca|fig|figs|eq|sec|vs|al|ibid|z\.\s?b"
     r"|d\.\s?h|bzw|bspw|vgl"
@@ -113,11 +99,9 @@ _match_decoration = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U0001
 """Blanks, emphasis and emoji."""
 _find_tags = re.compile(r"</?(?:b|i|u|em|strong|span|p|div)>")
 _CLOSING_TAGS: Final = re.compile(r"(?:</(?:b|i|u|em|strong|span|p|div)>\s*)+\Z")
-_find_sentences = re.compile(r"(?<=[.!?…])[\"')\]*_]*\s+|(?<=[。！？])").split
 _ESCAPES: Final = ("\\n", "\\t", "\\r")
 """Line breaks and the like as a string of a program has them."""
 _OPENING_QUOTES: Final = "«„“‹「『《〈【〝‚‘"
-_has_word = re.compile(r"\w").search
 _match_joint = re.compile(r"\s*(?:,|;|\+|&|and|then|and then|und|et|y|e|и|和)?\s*").fullmatch
 """What stands between two calls, and says nothing."""
 
@@ -128,222 +112,6 @@ def _strip_decoration(text: str) -> str:
     return text[: len(text) - decoration.end()] if decoration else text
 
 
-def _find_announcement(sentence: str) -> str:
-    """The last clause that says what is done next, to the end of the sentence; "" if there is none. What stands before
-    it does not count: "That did not work, so I'll try again"."""
-    found = [one.start() for one in ANNOUNCEMENTS.finditer(sentence) if not match_reported(sentence, 0, one.start())]
-    return sentence[found[-1] :].lstrip(" ,;—–") if found else ""
-
-
-def _is_announcement(sentence: str, named: frozenset[str] = frozenset()) -> bool:
-    """Does it say that work is done next? `named`: the words of the call."""
-    if len(sentence) > _MAX_SENTENCE:
-        return False
-    if _is_clear(sentence):
-        return not CONDITIONS.search(sentence)
-    clause = _find_announcement(sentence)
-    work = match_work(clause)
-    if work:
-        is_named = _names_things(
-            clause[work.end() :], named, is_action=work["action"] is not None, is_alone=work["alone"] is not None
-        )
-        return is_named and not UNMEANT.search(clause) and not CONDITIONS.search(sentence)
-    if STEPS.search(sentence):
-        return not any(kind.search(sentence) for kind in (UNMEANT, CONDITIONS, REFUSALS))
-    if clause or sentence.rstrip().endswith(_QUESTION_MARKS):
-        return False
-    return _is_other_announcement(sentence, named)
-
-
-def _is_clear(sentence: str, has_report: bool = False) -> bool:
-    """Does it say that the model itself works now on something, and nothing of words?
-    `has_report`: what was found stands before it, so "it" is enough."""
-    if len(sentence) > _MAX_SENTENCE:
-        return False
-    found = [one.start() for one in find_subjects(sentence) if not match_reported(sentence, 0, one.start())]
-    return any(_is_clear_clause(sentence[at:], has_report=has_report) for at in found[-3:]) or (
-        not found and _is_progress(sentence)
-    )
-
-
-def _is_progress(sentence: str) -> bool:
-    """Does it say what is being done, without who does it: "Checking the port"?"""
-    start = match_progress(sentence)
-    clause = drop_compounds(_find_code.sub(" `file` ", sentence[start.end() :])) if start else ""
-    work = match_work(clause)
-    if work is None or work["action"] is None or UNMEANT.search(clause) or CONDITIONS.search(clause):
-        return False
-    return _is_object(clause[work.end() :], is_action=True) and not find_finite(_cut_asked(clause))
-
-
-def _is_clear_clause(clause: str, *, has_report: bool) -> bool:
-    clause = drop_compounds(_find_code.sub(" `file` ", clause))
-    subject = match_subject(clause)
-    if subject is None or any(kind.search(clause) for kind in (UNMEANT, CONDITIONS)):
-        return False
-    clause = clause[subject.end() :]
-    work = match_work(clause)
-    is_action = work is not None and work["action"] is not None
-    if work is not None and (is_action or _match_doing(work["verb"])):
-        rest = clause[work.end() :]
-    elif match_any_work(clause) or (has_report and match_work_on_it(clause)):
-        rest = clause.partition(" ")[2]
-    else:
-        return False
-    return _is_object(rest, is_action=work is None or is_action, needs_noun=not has_report)
-
-
-def _cut_asked(rest: str) -> str:
-    """Without the question that the work answers: what is not, or may be, is part of it."""
-    asked = _find_asked(rest)
-    return rest[: asked.start()] if asked else rest
-
-
-def _is_object(rest: str, *, is_action: bool, needs_noun: bool = True) -> bool:
-    """Can it be what is worked on, now? `rest`: what stands behind it."""
-    surely = _cut_asked(rest)
-    if find_shown(rest) or find_unsure(surely) or REFUSALS.search(surely):
-        return False
-    words = [_to_singular(one) for one in _find_words(rest.lower())]
-    if not SHOWN.isdisjoint(words) or (not is_action and any(map(_is_of_call, words))):
-        return False
-    if not needs_noun and all(one in _EMPTY for one in words):
-        return True
-    return _names_things(rest, TECHNICAL, is_action=is_action)
-
-
-def _names_things(rest: str, named: frozenset[str], *, is_action: bool, is_alone: bool = False) -> bool:
-    """Are the objects of a verb things, and no words? `rest`: what stands behind the verb. The last word of every
-    phrase in it must be known."""
-    rest = _find_ordinal.sub("it", rest)
-    rest = _find_portion.sub("file", _find_code.sub(" file ", _find_beneficiary.sub(r"\1", drop_purpose(rest))))
-    phrase: list[str] = []
-    has_pronoun = has_thing = is_part = False
-    for token in [*_find_words(rest), "."]:
-        word = token.lower()
-        if word in _DOUBTS or (word in _CONDITIONS and (phrase or has_thing or has_pronoun)):
-            return False
-        if word in _LINKS or not word[0].isalnum():
-            is_known = not phrase or (_is_known(phrase, named) and (is_action or not _is_of_call(phrase[-1])))
-            if not is_known and (word != "of" or phrase == ["one"]):
-                return False
-            has_thing = has_thing or (is_known and bool(phrase))
-            is_part = not is_known or (is_part and not phrase)
-            phrase = []
-        elif phrase or word not in _LOOSE:
-            phrase.append(token)
-        has_pronoun = has_pronoun or word in _PRONOUNS
-    return not is_part and (has_thing or (is_action and (has_pronoun or is_alone)))
-
-
-def _is_of_call(noun: str) -> bool:
-    """Can it be what a call consists of? Then to write or to list it may be to show the call."""
-    return _to_singular(noun.lower()) in _CALL_NOUNS
-
-
-def _is_known(phrase: list[str], named: frozenset[str]) -> bool:
-    words = [_to_singular(one.lower()) for one in phrase]
-    if (
-        words[-1] in THINGS
-        or words[-1].replace("-", "") in THINGS
-        or " ".join(words[-2:]) in THINGS
-        or not named.isdisjoint(words)
-    ):
-        return True
-    return phrase[-1].isdigit() or (phrase[-1][0].isupper() and phrase[-1].lower() not in _TONGUES)
-
-
-def _to_singular(word: str) -> str:
-    if word in THINGS:
-        return word
-    for ending, instead in (("'s", ""), ("’s", ""), ("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("s", "")):
-        if word.endswith(ending) and len(word) > len(ending) + 2 and not word.endswith("ss"):
-            return word.removesuffix(ending) + instead
-    return word
-
-
-def list_words(name: str, arguments: str) -> frozenset[str]:
-    """The words of a call that the sentence before it may name: of the tool's name, and of the values."""
-    values = _find_keys.sub(" ", arguments[:_MAX_VALUES])
-    return frozenset(_to_singular(one.lower()) for one in _find_parts(f"{name} {values}"))
-
-
-def _is_other_announcement(sentence: str, named: frozenset[str]) -> bool:
-    found = OTHER_ANNOUNCEMENTS.search(sentence)
-    if found is None or not find_other_work(sentence) or any(one in sentence[: found.start()] for one in _COLONS):
-        return False
-    if any(kind.search(sentence) for kind in (REFUSALS, OTHER_UNMEANT, OTHER_CONDITIONS)):
-        return False
-    is_named = bool(find_other_thing(sentence) or find_other_run(sentence)) or not named.isdisjoint(
-        _find_words(sentence.lower())
-    )
-    return is_named or not _has_word(drop_other_loose(sentence))
-
-
-_MAX_VALUES: Final = 400
-"""Characters of the arguments that are looked at. A long text has all words."""
-_find_keys = re.compile(r"\"\w+\"\s*:")
-_find_asked = re.compile(r"\b(?:why|how|what|which|where|who|whether)\b|^ (?:(?:and|to) see )?(?:if|when)\b").search
-_match_doing = re.compile(r"book|list|extract|reproduc|reduc|increas|hook|wire|us(?:e|ing)\b").match
-_find_code = re.compile(
-    r"`[^`]*`|\"[^\"]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+|\b\w*[a-z][A-Z]\w*"
-    r"|\B--?\w[\w-]*"
-)
-"""The name of a file, a function, or the like."""
-_find_ordinal = re.compile(r"\bthe (?:first|second|third|last|next|other) ones?\b(?! of\b)", re.IGNORECASE)
-"""One of several things that were found: "the first one"."""
-_find_portion = re.compile(
-    r"\b(?:first|last|next|top|remaining|other)(?: (?:few|couple of|\w+))? (?:lines|rows|bytes|characters|pages)\b"
-    r"|\b(?:rest|(?:first|second|last|other|bigger|relevant)? ?(?:part|half|portion|section)s?) of"
-    r"(?= (?:it|them|the|this)\b)",
-    re.IGNORECASE,
-)
-"""A part of what is looked at."""
-_find_words = re.compile(r"[\w'’-]+|[,;:：()—–]").findall
-_find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}").findall
-_find_beneficiary = re.compile(
-    r"\b(?:for|near|around) (?:you|us|me)\b(?! to\b)|\bat once\b|\b(it|this|that|them) out\b", re.IGNORECASE
-)
-_DOUBTS: Final = frozenset(
-    "as but here like neither never no none not than though although unless until you yet".split()
-)
-"""Words that make it doubtful that it is done, or that it is done now."""
-_CALL_NOUNS: Final = frozenset("argument code command field json operation parameter query request tool value".split())
-_CONDITIONS: Final = frozenset("if once when whenever".split())
-_PRONOUNS: Final = frozenset(
-    "both everything first it last next other others second so that them these third this those".split()
-)
-_TONGUES: Final = frozenset(
-    """chinese english french friday german hermes japanese json latin llama markdown mistral monday python qwen
-    saturday spanish sunday thursday tuesday wednesday xml yaml""".split()
-)
-"""Names of what words can be written in."""
-_LOOSE: Final = frozenset(
-    """a again all also an and another around at away back both by carefully closer current currently deeper
-    different directly down each every everything exactly existing few first for from full further how if in
-    into it its last latest my new next now of off on other our own parallel please properly quickly recent
-    relevant right second some step that the their them then these third this those through to today
-    together tomorrow too two under up using way what what's where whether which why with your""".split()
-)
-"""Words before the noun that say nothing about it."""
-_EMPTY: Final = _LOOSE | _PRONOUNS | frozenset("actual one ones few two three more thing".split())
-_LINKS: Final = frozenset(
-    """about accordingly after again also and are as at because before below by can closely could directly exactly
-    first for from has have here i if in instead into is it itself more myself near nearby next now of on or
-    please properly right should simultaneously so that then there they this to too under until using was we
-    were when where which while who why with would""".split()
-)
-"""Words behind a noun."""
-
-
-def _list_sentences(text: str) -> list[str]:
-    return [one for one in _find_sentences(text.strip()) if one and _has_word(one)]
-
-
-def _last_sentence(text: str) -> str:
-    return (_list_sentences(text) or [text])[-1]
-
-
 # --- before -----------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +120,7 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
     place = candidate.place
     if candidate.is_required:
         words = place.before if place.before.strip() else "".join(place.lines[:1])
-        return Mention("the text before it refuses it") if REFUSALS.search(_last_sentence(words)) else None
+        return Mention("the text before it refuses it") if REFUSALS.search(last_sentence(words)) else None
     if place.is_shown:
         return Mention("it stands in text that is shown")
     if place.is_transcript:
@@ -366,7 +134,7 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
         return _judge_line(before, lines, candidate)
     indent = len(before.expandtabs(_INDENTED))
     is_introduced = (
-        lines and _measure_indent(lines[0]) < _INDENTED and _is_announcement(_last_sentence(lines[0]), candidate.named)
+        lines and _measure_indent(lines[0]) < _INDENTED and is_announcement(last_sentence(lines[0]), candidate.named)
     )
     if indent >= _INDENTED and not (candidate.is_token and is_introduced):
         return Mention("it is indented as code")
@@ -388,16 +156,16 @@ def _judge_line(before: str, lines: tuple[str, ...], candidate: Candidate) -> Me
     is_token, named = candidate.is_token, candidate.named
     words = _strip_decoration(before)
     is_glued = before[-1:] not in (" ", "\t")
-    if not words or not _has_word(words) or _match_list_item(before) or match_foreign_line(before):
+    if not words or not has_word(words) or _match_list_item(before) or match_foreign_line(before):
         return Mention("what stands before it is not a sentence")
     if _has_open_quote(before) or before.endswith(_ESCAPES):
         return Mention("it stands between quotation marks, or in a string")
-    if words.endswith(_COLONS):
-        is_sentence = _is_announcement(_last_sentence(words), named) or (is_token and is_glued)
+    if words.endswith(COLONS):
+        is_sentence = is_announcement(last_sentence(words), named) or (is_token and is_glued)
     else:
         is_sentence = words.endswith(_SENTENCE_ENDS) and not _find_abbreviation(words)
         is_sentence = is_sentence or (is_token and words[-1].isalnum() and is_glued)
-        is_sentence = is_sentence and (is_glued or not words.endswith(_QUESTION_MARKS))
+        is_sentence = is_sentence and (is_glued or not words.endswith(QUESTION_MARKS))
     if not is_sentence:
         return Mention("the sentence before it goes on")
     return _judge_words(words, lines, named)
@@ -410,8 +178,8 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: fro
     line = _strip_decoration(lines[0])
     if match_foreign_line(lines[0]) or _match_rule(line):
         return Mention("the line before it is not a sentence")
-    if not _is_announcement(_last_sentence(line), named):
-        if line.endswith(_QUESTION_MARKS) or _match_list_item(lines[0]):
+    if not is_announcement(last_sentence(line), named):
+        if line.endswith(QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
         if not line.endswith(_SENTENCE_ENDS) and not (
             len(lines) == 1 and match_interjection(f"{line} ") and not find_example_label(line)
@@ -435,11 +203,11 @@ def _is_behind_announced(lines: tuple[str, ...], named: frozenset[str]) -> bool:
     fence = _match_fence_end(lines[0])
     opening = next((n for n, one in enumerate(lines[1:], 2) if one.lstrip().startswith(fence[1])), 0) if fence else 0
     above = lines[items or opening :]
-    if not above or len(above) == len(lines) or (items and _is_announcement(_last_sentence(lines[0]), named)):
+    if not above or len(above) == len(lines) or (items and is_announcement(last_sentence(lines[0]), named)):
         return False
     # what points to the list or the code block does not point to the call
     line = _find_pointer.sub("that", _find_plan.sub("Let me start:", above[0]))
-    return _is_announcement(_last_sentence(line), named)
+    return is_announcement(last_sentence(line), named)
 
 
 _match_fence_end = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*$").match
@@ -453,59 +221,57 @@ def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> M
     """The last sentence must say that the model works now, or nothing. Any other sentence may be about the call."""
     if any(map(_is_title, lines[:5])):
         return Mention("it is one of several examples")
-    *earlier, sentence = _list_sentences(words) or [words]
-    above = earlier[-1] if earlier else _last_sentence("".join(lines[:1]))
+    *earlier, sentence = list_sentences(words) or [words]
+    above = earlier[-1] if earlier else last_sentence("".join(lines[:1]))
     if any(map(match_invitation, (*earlier, *lines[:5]))):
         return Mention("the lines before it tell of what could be")
-    if above and (find_quoting(above) or not ((_is_clear(sentence) and _is_report(above)) or _is_about_work(above))):
+    if above and (find_quoting(above) or not ((is_clear(sentence) and _is_report(above)) or _is_about_work(above))):
         return Mention("the sentence before it is quoted")
-    if above and not earlier and (_strip_decoration(above).endswith(_COLONS) or _is_name(lines[0])):
+    if above and not earlier and (_strip_decoration(above).endswith(COLONS) or _is_name(lines[0])):
         return Mention("the sentence before it is of somebody who is named")
-    if _is_announcement(sentence, named) or (above and _is_report(above) and _is_clear(sentence, has_report=True)):
+    if is_announcement(sentence, named) or (above and _is_report(above) and is_clear(sentence, has_report=True)):
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
-    if above and not (_says_nothing(above) or _is_announcement(above)):
+    if above and not (_says_nothing(above) or is_announcement(above)):
         return Mention("the text before it may be about it")
     return None
 
 
 def _is_report(sentence: str) -> bool:
     """Can it be what the model found, before it says what it does about it?"""
-    sentence = sentence[-_MAX_SENTENCE:]
+    sentence = sentence[-MAX_SENTENCE:]
     if find_other_person(sentence) or find_talk(sentence) or find_pointing(sentence) or find_shown(sentence):
         return False
-    words = [_to_singular(one) for one in _find_words(drop_compounds(_find_code.sub(" file ", sentence)).lower())]
+    words = [to_singular(one) for one in find_words(drop_compounds(find_code.sub(" file ", sentence)).lower())]
     is_own = "i" not in words or find_own_words(sentence) is not None or match_own_work(sentence) is not None
     return is_own and len(words) > 3 and find_verdict(sentence) is not None and (SHOWN - {"user"}).isdisjoint(words)
 
 
 def _is_about_work(sentence: str) -> bool:
     """Is it of the model, its user, or the things that it works on? Else it may tell a story, or introduce a text."""
-    sentence = sentence[-_MAX_SENTENCE:]
+    sentence = sentence[-MAX_SENTENCE:]
     if find_other_person(sentence):
         return False
     if not _match_letter(sentence):
         return True
     if find_talk(sentence) or (find_pointing(sentence) and not find_own_words(sentence)):
         return False
-    words = map(_to_singular, _find_words(sentence.lower()))
+    words = map(to_singular, find_words(sentence.lower()))
     is_about = (
         find_own_words(sentence)
-        or _find_code.search(sentence)
+        or find_code.search(sentence)
         or find_other_thing(sentence)
         or any(one in THINGS for one in words)
     )
-    return (
-        bool(is_about) or bool(match_feeling(f"{sentence} ")) or _says_nothing(sentence) or _is_announcement(sentence)
-    )
+    return bool(is_about) or bool(match_feeling(f"{sentence} ")) or _says_nothing(sentence) or is_announcement(sentence)
 
 
 _match_letter = re.compile(r"[\s\"“'*_]*[^\W\d]").match
 
 
 def _is_name(line: str) -> bool:
-    return match_name(line) is not None and not _says_nothing(line) and not _is_announcement(line)
+    return match_name(line) is not None and not _says_nothing(line) and not is_announcement(line)
 
 
 def _says_nothing(sentence: str) -> bool:
@@ -513,14 +279,14 @@ def _says_nothing(sentence: str) -> bool:
     words = f"{_find_tags.sub('', sentence).strip()} "
     state = match_state(words)
     if state:
-        return state["wanted"] is None or _names_things(state["wanted"], frozenset(), is_action=False)
+        return state["wanted"] is None or names_things(state["wanted"], frozenset(), is_action=False)
     return any(match(words) for match in (match_interjection, match_filler))
 
 
 def _is_title(line: str) -> bool:
     """Does a line say that what follows is one of several examples, the output of something, or the like?"""
     label = find_example_label(line)
-    is_whole = label is not None and not _has_word(line[label.end() :])
+    is_whole = label is not None and not has_word(line[label.end() :])
     is_short = not _strip_decoration(line).endswith(_SENTENCE_ENDS) and _match_short_title(line) is not None
     return is_whole or is_short or find_title(line) is not None or _match_example(line) is not None
 
@@ -587,9 +353,9 @@ def find_mention_behind(candidate: Candidate, behind: str, *, has_next: bool) ->
         return Mention("the sentence goes on behind it")
     text = behind.strip()
     is_other_call = not candidate.place.before.strip() and _match_other_call(behind)
-    if not text or is_other_call or (has_next and _is_announcement(_last_sentence(text))):
+    if not text or is_other_call or (has_next and is_announcement(last_sentence(text))):
         return None
-    if _is_remark(text) or all(map(_is_remark, _list_sentences(text) or [text])):
+    if _is_remark(text) or all(map(_is_remark, list_sentences(text) or [text])):
         return None
     return Mention("text follows it")
 
@@ -629,7 +395,7 @@ def is_mark_talked_about(before: str, after: str, is_end: bool) -> bool | None:
 
 def _is_mark_named(before: str, after: str, is_end: bool) -> bool | None:
     """The mark begins its line: is it introduced, as in "it ends with:", or the subject of a sentence?"""
-    if before.rstrip().endswith(_COLONS):
+    if before.rstrip().endswith(COLONS):
         return True
     found = _match_verb(after)
     if found:

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from toolwire.call_repair.offered_tools import OfferedTools
+from toolwire.tool_formats.announcements import list_words
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT
 from toolwire.tool_formats.mentions import (
@@ -25,7 +26,6 @@ from toolwire.tool_formats.mentions import (
     find_mention_behind,
     is_joint,
     is_mark_talked_about,
-    list_words,
 )
 from toolwire.tool_formats.pending_calls import PendingCalls
 from toolwire.tool_formats.quoted_text import MAX_BEFORE, Place, QuotedText
