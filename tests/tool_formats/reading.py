@@ -27,7 +27,8 @@ class Outcome(Struct, frozen=True):
 def offer_tools(declarations: Iterable[dict[str, Any]]) -> OfferedTools:
     """Tools in OpenAI Chat form."""
     return OfferedTools(
-        Tool(name=one["function"]["name"], parameters=one["function"].get("parameters")) for one in declarations
+        Tool(one["function"]["name"], one["function"].get("description"), one["function"].get("parameters"))
+        for one in declarations
     )
 
 

@@ -12,10 +12,12 @@ from tool_formats.mentioned_calls import (
     MEANT,
     MENTIONS,
     MORE_MENTIONS,
+    NAMED_CALLS,
+    NAMED_MENTIONS,
     OTHER_FRAMES,
     WHOLE_OR_LINE,
 )
-from tool_formats.reading import every_split, read_pieces, split_randomly
+from tool_formats.reading import every_split, offer_tools, read_pieces, split_randomly
 from tool_formats.tools import TOOLS
 from tool_formats.written_calls import WRITERS
 from toolwire import Stream, translate
@@ -95,6 +97,28 @@ def test_a_sentence_may_name_the_words_of_the_call() -> None:
     for words, is_call in (("Let me convert the gates.", True), ("Let me convert the word.", False)):
         text = f"{words}\n{HERMES}"
         assert any(isinstance(one, TextCall) for one in read_pieces(text, TOOLS, [text])) == is_call
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_meant"), [(NAMED_CALLS, True), (NAMED_MENTIONS, False)], ids=["meant", "mentioned"]
+)
+def test_sentences_with_the_words_of_the_call(rows: list[tuple[str, str, dict[str, Any]]], is_meant: bool) -> None:
+    """They announce the call with any verb and any things, but not if one of them is for a text."""
+    names = [name for name in WRITERS if name not in WHOLE_OR_LINE]
+    for number, (words, name, arguments) in enumerate(rows):
+        properties = {key: {} for key in arguments}
+        tools = offer_tools([{"function": {"name": name, "parameters": {"type": "object", "properties": properties}}}])
+        text = f"{words}\n{WRITERS[names[number % len(names)]]([(name, arguments)])}"
+        assert any(isinstance(one, TextCall) for one in read_pieces(text, tools, [text])) == is_meant, words
+
+
+def test_what_a_tool_is_for_is_a_word_of_the_call() -> None:
+    tool = {"name": "derive", "description": "Computes the derivative of a term. Quotes are free.", "parameters": {}}
+    tools = offer_tools([{"function": tool}])
+    frame = '<tool_call>{"name": "derive", "arguments": {"of": "x"}}</tool_call>'
+    for words, is_call in (("Let me work out the derivative.", True), ("Let me work out the quotes.", False)):
+        text = f"{words}\n{frame}"
+        assert any(isinstance(one, TextCall) for one in read_pieces(text, tools, [text])) == is_call
 
 
 def test_a_long_sentence_announces_nothing() -> None:

@@ -36,6 +36,10 @@ class OfferedTools:
             self._index = NameIndex({**self._other_names, **dict(zip(self._tools, self._tools, strict=True))})
         return self._index.find_meant_name(name)
 
+    def describe(self, name: str) -> str:
+        """What an offered tool is for, "" if nobody says."""
+        return self._tools[name].description or ""
+
     def parameters(self, name: str) -> Object:
         """The JSON Schema of an offered tool's arguments; `{}` if it has none, or none that can be used."""
         found = self._parameters.get(name)

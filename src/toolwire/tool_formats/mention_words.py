@@ -65,6 +65,10 @@ STEPS: Final = _words(
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
     r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one (?:more|last)"
     r"|final) (?:check|file|fix|test)\b"
+    r"|^\W*(?:let me|i['’]ll)(?: now)? mark (?:this|that|the|it|all)(?: [\w-]+){0,3} as (?:completed?|done"
+    r"|finished|in progress)\b"
+    r"|^\W*(?:let me|i['’]ll)(?: now)? (?:check|see|inspect|verify) the outputs?\W*$"
+    r"|\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$"
     r"|\bhere we go\b|^\W*here goes\b|^\W*(?:i['’]m )?on it\b|^\W*will do\b",
     r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change"
     r"|(?:updated|new|corrected|fixed) (?!examples?|formats?|syntax|frames?|calls?)\w+)\b"
@@ -100,7 +104,8 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"겠습니다|할게요|볼게요",
     r"\bvoyons\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b"
     r"|\bzobacz(?:ę|my)\b|\bpozwól\b",
-    r"\b(?:bakayım|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b|\bđể tôi\b|\btôi sẽ\b|دعني|سأ"
+    r"\b(?:bakayım|\w+(?:ay[ıi]m|eyim)|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b"
+    r"|\bđể tôi\b|\btôi sẽ\b|دعني|سأ"
     r"|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
     r"\b(?:ich muss|muss ich|je dois|necesito|tengo que|preciso|devo|ik moet|мне нужно)\b",
 )
@@ -139,21 +144,39 @@ _OTHER_MAKE: Final = (
 )
 _OTHER_THING: Final = (
     r"`|\b[\w-]+\.\w{1,5}\b|\w_\w|(?:datei|ordner|verzeichnis|test|fehler|code|konfig|skript|import|funktion|klasse"
-    r"|server|paket|projekt|tabelle|datenbank|branch|commit|cache|log|wetter|struktur|quelle|muster in|syntax\W*$)\w*"
+    r"|server|paket|projekt|tabelle|datenbank|branch|commit|cache|log|wetter|nachricht|information|info\b|daten"
+    r"|ergebnis|version|seite|webseite|internet|kalender|preis|kurs|flug|flüge"
+    r"|hotel|restaurant|adresse|termin|konto|bestellung|dokument|abhängigkeit|komponente|modul|liste\W*$"
+    r"|struktur|quelle|muster in|syntax\W*$)\w*"
     r"|\b(?:fichier|dossier|répertoire|erreur|bogue|bug|script|fonction|classe|serveur|paquet|projet|test|journa(?:l"
-    r"|ux)|météo|code|structure|format\W*$|information|base de données)s?\b"
+    r"|ux)|météo|code|structure|format\W*$|information|base de données|nouvelle|actualité|donnée|résultat"
+    r"|version|page|site"
+    r"|calendrier|prix|cours|vol|hôtel|restaurant|adresse|compte|commande|document|dépendance|composant|module"
+    r"|recette)s?\b"
     r"|\b(?:archivo|arquivo|carpeta|pasta|error|erro|prueba|teste|código|función|função|clase|classe|servidor|paquete"
-    r"|pacote|proyecto|projeto|registro|log|estructura|estrutura|tiempo|clima|tempo|configur\w+)(?:e?s)?\b|\b(?:file"
-    r"|cartella|errore|errori|codice|funzione|progetto|test|log|meteo)\b"
+    r"|pacote|proyecto|projeto|registro|log|estructura|estrutura|tiempo|clima|tempo|configur\w+|informaci[oó]n"
+    r"|informaç[aã]o|noticia|notícia|datos?|dados?|resultado|versi[oó]n|versão"
+    r"|p[aá]gina|sitio|site|calendario|calendário|precio|preço|vuelo|voo|hotel|restaurante|direcci[oó]n|endereço|cuenta"
+    r"|conta|pedido|documento|dependencia|componente|m[oó]dulo|receta|receita)(?:e?s)?\b|\binformac(?:iones"
+    r"|ões)\b|\b(?:file"
+    r"|cartella|errore|errori|codice|funzione|progetto|test|log|meteo|informazion[ie]|notizi[ae]|dati|risultati"
+    r"|versione|pagina|sito|prezz[oi]|vol[oi]|documento)\b"
     r"|\b(?:bestand\w*|map|fout\w*|tests?|logs?|code|functie|pakket)\b|(?:файл|папк|ошибк|тест|код|конфиг|скрипт"
-    r"|функци|сервер|пакет|проект|лог|погод|данн|структур)\w*"
-    r"|文件|目录|目錄|错误|錯誤|问题|問題|代码|代碼|脚本|函数|函式|配置|测试|項目|项目|服务器|檔案|程式|天气|天氣|日志|日誌|结构|結構|数据|工具|引用"
-    r"|ファイル|フォルダ|ディレクトリ|エラー|バグ|コード|スクリプト|関数|設定|テスト|サーバ|パッケージ|天気|構造|ログ|データ|プロジェクト"
-    r"|파일|폴더|디렉|오류|버그|코드|스크립트|함수|설정|테스트|서버|패키지|날씨|구조|로그|데이터|프로젝트|dosya|klasör|hata|plik|folder|berkas|tệp|lỗi|ملف"
+    r"|функци|сервер|пакет|проект|лог|погод|данн|структур|информац|новост|результат|верси|страниц|сайт|календар"
+    r"|цен[уы]|курс|рейс|отел|ресторан|адрес|заказ"
+    r"|документ|зависимост|модул|рецепт)\w*"
+    r"|文件|目录|目錄|错误|錯誤|问题|問題|代码|代碼|脚本|函数|函式|配置|测试|項目|项目|服务器|檔案|程式|天气|天氣|日志|日誌|结构|結構|数据|工具|引用|信息|資訊|资讯|新闻|新聞|资料"
+    r"|資料|内容\W*$|版本|网页|網頁|网站|網站|页面|日历|价格|價格|股价|航班|酒店|餐厅|地址|订单"
+    r"|文档|文檔|依赖|模块|组件|最新"
+    r"|ファイル|フォルダ|ディレクトリ|エラー|バグ|コード|スクリプト|関数|設定|テスト|サーバ|パッケージ|天気|構造|ログ|データ|プロジェクト|情報|ニュース|結果|バージョン|ページ|サイト|カレンダー"
+    r"|価格|株価|便|ホテル|レストラン|住所|注文|ドキュメント|最新"
+    r"|파일|폴더|디렉|오류|버그|코드|스크립트|함수|설정|테스트|서버|패키지|날씨|구조|로그|데이터|프로젝트|정보|뉴스|결과|버전|페이지|사이트|일정|가격|주가|항공편|호텔|식당|주소|주문"
+    r"|문서|최신|dosya|klasör|hata|hava|pogod|plik|folder|berkas|tệp|lỗi|ملف"
     r"|خطأ|फ़ाइल|फाइल|दस्तावेज"
 )
 _OTHER_LOOSE: Final = (
-    r"\b(?:ich|werde|jetzt|das|es|dies|mal|kurz|zuerst|nun|gleich|sofort|noch|einmal|erneut|für|dich|sie|ihnen|dir"
+    r"\b(?:ich|werde|jetzt|das|es|dies|mal|kurz|einen|moment|augenblick|zuerst|nun|gleich|sofort|noch|einmal"
+    r"|erneut|für|dich|sie|ihnen|dir"
     r"|mir|nach"
     r"|an|auf|aus|ab|zu|gern|gerne|klar|okay|ok|lass|lassen|mich|muss|beides|alles|danach|dann"
     r"|je|j|vais|le|la|les|l|ça|cela|ceci|maintenant|d|abord|laisse|laissez|moi|vous|pour|tout|de|suite|accord|bien"
@@ -191,7 +214,13 @@ match_interjection = re.compile(
     r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
     r"|prima|super|gut|alles klar|in ordnung|perfekt|parfait|très bien|d['’]accord|perfecto|muy bien|de acuerdo|bien"
     r"|perfeito|certo|perfetto|va bene|хорошо|отлично|好的?|明白了?|はい|わかりました|네|nun|maintenant"
-    r"|no (?:problem|worries)|all (?:green|good)|almost (?:there|done)|i can (?:help with|do) that|what['’]s up"
+    r"|right away|so far,? so good|(?:that['’]s |what )?an? (?:great|good|excellent|interesting) question"
+    r"|(?:one|a|just a) (?:moment|second|sec|minute),? while i (?:look|check|search|find|fetch|get)(?: [\w'’-]+){1,8}"
+    r"|(?:(?:i['’]ll|i will|i can|i['’]d be|i['’]m|i would be|let me)(?: be)? )?(?:(?:happy"
+    r"|glad) to )?help(?: you)?(?: out)?"
+    r"(?: with (?:that|this))?"
+    r"|no (?:problem|worries|matches|results|luck)(?: found)?|all (?:green|good)|almost (?:there|done)"
+    r"|i can (?:help with|do) that|what['’]s up"
     r"|now|first|then|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
 ).fullmatch
@@ -253,15 +282,17 @@ _OPENING: Final = (
 )
 """What stands before the verb of an announcement."""
 _ACTION: Final = (
-    r"(?:re-?(?!view))?(?:issu|send|run|execut|tr(?:y|ies)|perform|retry|invok|double-check|check|look|find|search"
+    r"(?:re-?(?!view))?(?:issu|send|run|execut|tr(?:y|ies)|perform|retry|invok|double[- ]check|check|look|find|search"
     r"|grep|see(?!n)"
-    r"|read|open|load|fetch|download|inspect|examin|view|verif|validat|confirm|test|debug|trac|investigat|explor"
+    r"|read|open|load|fetch|download|inspect|examin|view|verif|validat|confirm|initiat|test|debug|trac"
+    r"|investigat|explor"
     r"|install"
     r"|locat|dig|div(?:e|ing)|gather|collect|retriev|query|queri|research|call(?:ing)?\b|measur|monitor|scan|brows"
     r"|visit"
     r"|navigat|click|deploy|restart|kill|connect|spawn|pull|push|clon|commit|lint|poll|(?:take|have) (?:a"
     r"|another)\b.*? look"
-    r"|grab|ask|proceed|scroll|go to|analy[sz]|understand|diagnos|profil|figure out|track|fix|mend|repair|updat"
+    r"|grab|ask|jump(?:ing)? to(?= (?:the|line|file))|submit|fill(?:ing)? (?:in|out)|proceed|scroll|go to"
+    r"|analy[sz]|understand|diagnos|profil|figure out|track|fix|mend|repair|updat"
     r"|edit|chang|modif|adjust|adapt|refactor|replac|renam|remov|delet|clean|add|creat|build(?! up)|implement|mov"
     r"|sav|stor|appl"
     r"|switch|determin|identif|handl|insert|patch|sort|merg|import|filter|split|calculat|comput|resolv|solv|upgrad"
@@ -282,7 +313,7 @@ _PRODUCTION: Final = (
 )
 """Verbs that words can be the result of, or that say nothing alone: they need a thing."""
 _ALONE: Final = (
-    r"(?:double-check|check|look|search|see|verif|start|begin|proceed|continu|go on|get (?:started|going)|tr(?:y"
+    r"(?:double[- ]check|check|look|search|see|verif|start|begin|proceed|continu|go on|get (?:started|going)|tr(?:y"
     r"|ies)|retry"
     r"|investigat|find out|figure out|find|dig|explor|debug|scroll|us(?:e|ing) (?:the|an?|my|your|one of the"
     r"|available)(?: [\w`-]+){0,3}? `?(?:tools?|functions?)\b(?: to\b.*)?|mak(?:e|ing) (?:the|another) (?:\w+ )?call"
@@ -295,7 +326,8 @@ match_work = re.compile(
 ).match
 drop_purpose = partial(
     re.compile(
-        rf"(?<=\w)(?:,? so(?: that)? (?:i|we|you)\b| before (?:i|we)\b|(?: in order)? to (?:{_ACTION}|{_PRODUCTION}"
+        rf"(?<=\w)(?:,? so(?: that)? (?:i|we|you)\b| before (?:i|we|finishing|proceeding|continuing"
+        rf"|moving on)\b|(?: in order)? to (?:{_ACTION}|{_PRODUCTION}"
         rf"|give|assist|answer"
         rf"|provide)(?![\w-])|,? and(?: then)? (?:i|we|i['’]ll|let me|{_ACTION}|{_PRODUCTION})(?![\w-])|, then\b"
         rf"| as (?:you )?(?:requested|asked|wanted)\b).*",
@@ -308,7 +340,7 @@ THINGS: Final = frozenset(
     """access account address airport alarm album am amount api app application approach archive array article
     artist asset attachment attempt audio authentication author availability available backend
     background backup balance bank basket batch binary book booking booklet branch broken browser buffer
-    bug build bundle button byte cache calendar caller car card cargo cart category cause celsius
+    bug build bundle button byte cache calculation calendar caller car card cargo cart category cause celsius
     certificate change changelog channel chart check checkout city class cli client clock cloud cluster
     code codebase column command commit company compile compiler component computer condition config
     configuration conflict connection console constant contact container content contents controller
@@ -323,13 +355,13 @@ THINGS: Final = frozenset(
     implementation implemented import index info information infrastructure inode installed inventory
     invoice ip issue item jest job kernel kilogram kilometer kilometre kitchen kubernetes lamp layer
     layout lib library license light limit link lint linter loader located location lock lockfile log
-    logged logger logic loop machine mail makefile manifest map market maven measurement media meeting
+    logged logger logic loop machine mail makefile manifest map market match math maven measurement media meeting
     member memory menu metadata meter method metre metric middleware migration mile minute missing
     module monitor month movie music mutex mypy mysql namespace network news nginx node notebook
     notification npm number object occurrence operation operator owner package page parameter parser
     pass password patch path payment percent permission person phone photo picture pip pipeline place
     plan player playlist plugin pm pnpm policy pool population port post postgres postgresql pound price
-    problem procedure process product profile project property provider proxy purchase pytest queue rate
+    problem procedure process product profile project property provider proxy purchase pytest query queue rate
     readme recipe redirect redis refactor refactoring reference refund regex registry regression release
     reminder repo repository request requirement research reservation resource rest restaurant result
     road role root route router row ruff running runtime sale sandbox schedule schema score screenshot
@@ -349,7 +381,7 @@ match_reported = re.compile(
     r"|asked"
     r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?)\W*[:：]\W*$"
     r"|.*\b(?:model|assistant|agent|bot)[^\w,;]+$|.*[→⇒|>]\W*$"
-    r"|\W*(?!(?:(?:so|and|but|the|here['’]s|here is|my|our) )*(?:one last thing|step|plan|next|now|sure"
+    r"|\W*+(?!(?:(?:so|and|but|the|here['’]s|here is|my|our) )*(?:one last thing|step|plan|next|now|sure"
     r"|ok(?:ay)?|first|then|note"
     r"|thought"
     r"|results?|also|action|task|goal|problem|fix|update|issue|bug|cause|reason)\b)(?!.*\b(?:i|my|we"
@@ -380,7 +412,8 @@ find_own_words = re.compile(
     r"|need|want|know|get|got|notice"
     r"|think|believe|expect|help|apologi[sz]e|will|should|must|can|do|made a mistake|read|check|look|try|start)\b"
     r"|\bi(?:['’]ve|['’]ll|['’]d| don['’]t| can['’]t| cannot|['’]m (?:not|sorry|happy|glad|going))\b|\bmy apolog\w+"
-    r"|\byou(?:['’]re| are) right\b|\byou (?:want|asked|need|mentioned)\b|\bthe user\b|\bhelp you\b"
+    r"|\byou(?:['’]re| are)(?: absolutely| totally| completely| quite)? right\b|\byou (?:want|asked|need"
+    r"|mentioned)\b|\bthe user\b|\bhelp you\b"
     r"|\bcalls? (?:failed|worked|timed out)\b|^\W*(?:hm+\W+)?(?:it|that|this)(?: \w+)? (?:did|does|do|didn['’]t"
     r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b"
     r"|\b(?:ich|wir|mein\w*|je|j['’]|nous|yo|nosotros|ho|sono|eu|ik|wij?|я|мы|мне)\b|我|私|저는|제가"
@@ -426,16 +459,22 @@ UNMEANT: Final = _words(
     r"\b(?:examples?|samples?|snippets?|transcripts?|templates?|syntax|verbatim|literal\w*|fake|dummy"
     r"|placeholders?)\b"
     r"(?! (?:files?|folder|director\w+|project|code|app|data|config))",
-    r"\bask (?:you|first|for|before|whether)\b|(?<!for )\btomorrow\b|\blater\b|\byesterday\b|\blast (?:time|week"
+    r"\bask (?:you|first|for|before|whether)\b|(?<!for )\btomorrow\b(?!['’])|\blater\b|\byesterday\b"
+    r"|\blast (?:time|week"
     r"|night|month|year)\b",
-    r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) )|out|down|up"
+    r"\b(?:write|type|print|put|note|mark)\b (?:(?:it|this|that)(?! (?:in )?(?:in)?(?:to|a|the) "
+    r"| (?:\w+ ){0,3}as )|out|down|up"
     r"|the (?:frame|call|tag))\b",
+    r"\b(?:below|above)\W*$|\bmy facts\b|\blook(?:ing)? (?:back (?:at|on)|away)\b|\bbig picture\b"
+    r"|\bfalls? for (?:it|this|that)\b"
+    r"|\bwhat \w+ (?:said|answered|wrote)\b|\b(?:is|are|was|were) (?:written|spelled|spelt|phrased|worded)\b"
+    r"|\b(?:page|e?-?mail|text|letter|site) wants?\b",
     r"\breturn the following\b|\byour (?:request|prompt|wording|patience)\b|\bapply for\b|\banatomy of\b"
     r"|\bminutes of\b|\bof your\b",
     r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of|was|is) this\W*$|\bit together\b|\bcall (?:it"
     r"|this) (?:an?|the)\b",
     r"\b(?:subject|right words|between the lines|my memory|angle)\W*$|\bi can (?:only |already |also )?(?:see"
-    r"|guess)\b|^i can \w+\W*$",
+    r"|guess)\b|^i can (?:\w+\W*$|(?!look|check|search|find|do|see|help|try|get|use|read|run|fetch)\w)",
     r"[\"”»,*]\W*(?:\w+ ){0,2}(?:said|says|wrote|replied|typed|thought|whispered|cried)\b",
     r"\bfor (?:reference|documentation|illustration|completeness|the record)\W*$",
     # "Running it would be wrong" is no announcement of running it
@@ -477,7 +516,8 @@ OTHER_CONDITIONS: Final = _words(
 )
 """That it depends, or is done another time: the conjunctions and adverbs that say so."""
 CONDITIONS: Final = _words(
-    r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\bwith your (?:permission|approval)\b"
+    r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\byour (?:permission|approval|ok(?:ay)?"
+    r"|consent|confirmation|go-ahead)\b"
     r"|\bif (?:it is|that is|it['’]s|that['’]s) ok",
     r"^\W*(?:if|once|when|after|unless|until|as soon as|tomorrow|later|next (?:week|time|month|year))\b(?! that\b,)"
     r"|\bnext (?:week|month|year)\b",
@@ -489,7 +529,8 @@ CONDITIONS: Final = _words(
     r"|\bin (?:an?|two|three|a few|\d+) (?:minutes?|hours?|days?|weeks?|months?|years?)\b(?!['’])"
     r"|\bthe (?:wrong )?way\b(?! (?:to|in)\b)"
     r"|^\W*we can(?! now)\b",
-    r"\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b|\bhypothetical\w*|\bin theory\b",
+    r"\bonly (?:if|when|after|once)\b|\bif i (?:were|was|had|did|wanted)\b|\bmaybe\b|\bperhaps\b"
+    r"|\bhypothetical\w*|\bin theory\b",
 )
 
 REFUSALS: Final = _words(

@@ -18,7 +18,10 @@ from msgspec import Struct
 from toolwire.tool_formats.announcements import (
     COLONS,
     MAX_SENTENCE,
+    NO_WORDS,
     QUESTION_MARKS,
+    TEXTS,
+    CallWords,
     find_code,
     find_words,
     has_word,
@@ -31,6 +34,7 @@ from toolwire.tool_formats.announcements import (
 )
 from toolwire.tool_formats.mention_words import (
     REFUSALS,
+    STEPS,
     THINGS,
     find_example_label,
     find_other_person,
@@ -54,6 +58,7 @@ from toolwire.tool_formats.quoted_text import Place
 from toolwire.tool_formats.shown_words import (
     SHOWN,
     drop_compounds,
+    drop_sources,
     find_shown,
     find_verdict,
     match_own_work,
@@ -81,8 +86,8 @@ class Candidate(Struct, frozen=True):
     """Does another call wait before it?"""
     is_required: bool = False
     """The request demands a call, and this is the JSON of one: only a refusal speaks against it."""
-    named: frozenset[str] = frozenset()
-    """The words of the call: a sentence that announces it may name them."""
+    named: CallWords = NO_WORDS
+    """A sentence that announces it may name them."""
 
 
 _match_list_item = re.compile(
@@ -171,7 +176,7 @@ def _judge_line(before: str, lines: tuple[str, ...], candidate: Candidate) -> Me
     return _judge_words(words, lines, named)
 
 
-def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: frozenset[str]) -> Mention | None:
+def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: CallWords) -> Mention | None:
     """It stands on a line of its own: the lines before must be a sentence, or there must be none."""
     if not lines or _is_behind_announced(lines, named):
         return None
@@ -197,7 +202,7 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: fro
     return _judge_words(line, lines[1:], named)
 
 
-def _is_behind_announced(lines: tuple[str, ...], named: frozenset[str]) -> bool:
+def _is_behind_announced(lines: tuple[str, ...], named: CallWords) -> bool:
     """Does it follow a list or a code block, and does the line before that say that the model does it now?"""
     items = sum(1 for _ in takewhile(_match_list_item, lines))
     fence = _match_fence_end(lines[0])
@@ -217,7 +222,7 @@ _AFTER_ANNOUNCEMENT: Final = ".!?…。！？।:：)]`>\"”’'%—–-,;"
 _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
 
-def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> Mention | None:
+def _judge_words(words: str, lines: tuple[str, ...], named: CallWords) -> Mention | None:
     """The last sentence must say that the model works now, or nothing. Any other sentence may be about the call."""
     if any(map(_is_title, lines[:5])):
         return Mention("it is one of several examples")
@@ -225,11 +230,13 @@ def _judge_words(words: str, lines: tuple[str, ...], named: frozenset[str]) -> M
     above = earlier[-1] if earlier else last_sentence("".join(lines[:1]))
     if any(map(match_invitation, (*earlier, *lines[:5]))):
         return Mention("the lines before it tell of what could be")
-    if above and (find_quoting(above) or not ((is_clear(sentence) and _is_report(above)) or _is_about_work(above))):
+    if above and (
+        find_quoting(above) or not ((is_clear(sentence, named) and _is_report(above)) or _is_about_work(above))
+    ):
         return Mention("the sentence before it is quoted")
     if above and not earlier and (_strip_decoration(above).endswith(COLONS) or _is_name(lines[0])):
         return Mention("the sentence before it is of somebody who is named")
-    if is_announcement(sentence, named) or (above and _is_report(above) and is_clear(sentence, has_report=True)):
+    if is_announcement(sentence, named) or (above and _is_report(above) and is_clear(sentence, named, has_report=True)):
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
@@ -251,22 +258,29 @@ def _is_report(sentence: str) -> bool:
 def _is_about_work(sentence: str) -> bool:
     """Is it of the model, its user, or the things that it works on? Else it may tell a story, or introduce a text."""
     sentence = sentence[-MAX_SENTENCE:]
-    if find_other_person(sentence):
-        return False
-    if not _match_letter(sentence):
+    if not _match_letter(sentence) or _says_nothing(sentence) or STEPS.search(sentence):
         return True
-    if find_talk(sentence) or (find_pointing(sentence) and not find_own_words(sentence)):
+    if find_other_person(sentence) and not _is_about_thing(sentence):
+        return False
+    if find_talk(drop_sources(sentence)) or (find_pointing(sentence) and not find_own_words(sentence)):
         return False
     words = map(to_singular, find_words(sentence.lower()))
     is_about = (
         find_own_words(sentence)
         or find_code.search(sentence)
         or find_other_thing(sentence)
-        or any(one in THINGS for one in words)
+        or any(one in THINGS or one == "order" for one in words)
     )
-    return bool(is_about) or bool(match_feeling(f"{sentence} ")) or _says_nothing(sentence) or is_announcement(sentence)
+    return bool(is_about) or bool(match_feeling(f"{sentence} ")) or is_announcement(sentence)
 
 
+def _is_about_thing(sentence: str) -> bool:
+    """Does it say what "it" is, and that is no text: "It's a TypeScript project"?"""
+    words = {*map(to_singular, find_words(sentence.lower()))}
+    return _match_it(sentence) is not None and not words.isdisjoint(THINGS) and words.isdisjoint(TEXTS)
+
+
+_match_it = re.compile(r"\W*it(?:['’]s| is| was)\b", re.IGNORECASE).match
 _match_letter = re.compile(r"[\s\"“'*_]*[^\W\d]").match
 
 
@@ -279,7 +293,7 @@ def _says_nothing(sentence: str) -> bool:
     words = f"{_find_tags.sub('', sentence).strip()} "
     state = match_state(words)
     if state:
-        return state["wanted"] is None or names_things(state["wanted"], frozenset(), is_action=False)
+        return state["wanted"] is None or names_things(state["wanted"], NO_WORDS, is_action=False)
     return any(match(words) for match in (match_interjection, match_filler))
 
 

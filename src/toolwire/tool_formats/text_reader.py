@@ -629,7 +629,7 @@ class TextReader:
                 wait.watch(self._text, ANY_TEXT, 0)
             return is_talk is not None or frame.pieces == (source,)
         self._judge_pending(has_next=True)
-        candidate = None if self._is_about_calls else self._describe_candidate(wait.openings[0], frame)
+        candidate = None if self._is_about_calls else self._describe_candidate(wait.openings[0], frame, situation)
         if candidate is None or find_mention_before(candidate):
             self._note_mention()
             self._release(frame.end)
@@ -638,13 +638,13 @@ class TextReader:
         self._accept_frame(frame, wait.openings[0], candidate)
         return True
 
-    def _describe_candidate(self, opening: Opening, frame: Frame) -> Candidate:
+    def _describe_candidate(self, opening: Opening, frame: Frame, situation: Situation) -> Candidate:
         place, has_call = self._quotes.describe_place(), self._pending.candidate is not None
         if self._is_nested or (has_call and is_joint(place.before)):
             place = replace(place, before="")
         is_token = _match_token(self._text, self._at) is not None
         call = next(one for one in frame.pieces if isinstance(one, TextCall))
-        named = list_words(call.name, call.arguments)
+        named = list_words(call.name, call.arguments, situation.tools.describe(call.name))
         return Candidate(place, is_token, has_call, opening.format.needs_required_call, named)
 
     def _accept_frame(self, frame: Frame, opening: Opening, candidate: Candidate = _IN_THOUGHT) -> None:
