@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import get_args
@@ -18,7 +20,9 @@ from toolwire.gateway.settings.providers import known_servers
 from toolwire.gateway.telemetry.log import LogLine, json_line_head
 from toolwire.gateway.telemetry.metrics import METRICS
 
-OBSERVE = (Path(__file__).parent.parent / "docs" / "guides" / "observe.md").read_text("utf-8")
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "toolwire"
+OBSERVE = (ROOT / "docs" / "guides" / "observe.md").read_text("utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in OBSERVE.splitlines() if line.startswith("|")]
 
 
@@ -39,6 +43,47 @@ def test_every_field_of_a_log_line_has_its_row() -> None:
     head = json.loads(b'{"event":' + bytes(json_line_head(full)) + b"}")
     fields = {*head, *(field.name for field in msgspec.structs.fields(LogLine))}
     assert fields - {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])} == set()
+
+
+def _texts() -> Iterator[str]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        yield from (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def test_every_event_of_the_log_is_named() -> None:
+    """The names of events are the texts that a function for events gets first, or that a type or a choice lists."""
+    listed = re.search(r"Other lines have another `event`:(.*?)\n\n", OBSERVE, re.DOTALL)
+    assert listed is not None
+    shown = {*re.findall(r"`([a-z]+(?:_[a-z]+)*)`", listed[1])} - {"log_bodies"}
+    named = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("log_event", "_write_event")):
+                named |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
+    assert named - shown == set(), "see `Log` in docs/guides/observe.md"
+    assert shown - {*_texts()} == set(), "no such events are left"
+
+
+def test_every_header_of_ours_has_its_row() -> None:
+    page = (ROOT / "docs" / "reference" / "http.md").read_text("utf-8")
+    rows = {
+        name for line in page.splitlines() if line.startswith("|") for name in re.findall(r"x-toolwire-[a-z-]+", line)
+    }
+    assert rows == {name for text in _texts() for name in re.findall(r"^x-toolwire-[a-z-]+$", text)}
+
+
+INNER_VARIABLES = {
+    "TOOLWIRE_DEMO_SECRET": "the demo sets it for its own gateway",
+    "TOOLWIRE_KEY": "the old name of TOOLWIRE_CLIENT_KEY, which is read with a warning",
+    "TOOLWIRE_SECRET": "only a name in an example that a message shows",
+}
+
+
+def test_every_variable_of_ours_is_documented() -> None:
+    pages = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
+    named = {text for text in _texts() if re.fullmatch(r"TOOLWIRE_[A-Z_]+", text)}
+    assert named - {*re.findall(r"TOOLWIRE_[A-Z_]+", pages)} == INNER_VARIABLES.keys()
 
 
 def test_every_server_has_its_name_in_traces() -> None:

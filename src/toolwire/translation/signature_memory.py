@@ -242,13 +242,25 @@ def fingerprinted_key(calls: Sequence[Call], turns: Sequence[Turn]) -> str:
     return f"{calls[0].id}#{turn_fingerprint(calls, ''.join(plain_text(turn.parts) for turn in turns))}"
 
 
+MAX_REMEMBERED_ARGUMENTS = 4096
+"""Characters. Those of longer calls would take too much memory."""
+
+
 def _canonical_arguments(arguments: str) -> str:
+    """Agents send the calls of all turns again with every turn."""
+    return _normalise_arguments(arguments) if len(arguments) > MAX_REMEMBERED_ARGUMENTS else _known_form(arguments)
+
+
+def _normalise_arguments(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
     try:
         return msgspec.json.encode(_normalise_numbers(decode(arguments)), order="deterministic").decode()
     except (Malformed, RecursionError, msgspec.MsgspecError):
         return arguments
+
+
+_known_form = lru_cache(maxsize=1024)(_normalise_arguments)
 
 
 def _normalise_numbers(value: Json) -> Json:
