@@ -17,6 +17,7 @@ import uvloop
 
 from gateway.misbehaving_providers import LOOPS, OK, PATH, client, on_loop
 from toolwire.gateway.http.client import HttpResponse, UpstreamClient
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.settings.address import Address
 from waits import PATIENCE
 
@@ -138,7 +139,7 @@ def test_an_answer_in_the_socket_beats_its_deadline(loop: str, part: str, way: s
             async with client(first_byte=SECONDS, between_bytes=SECONDS) as made:
 
                 async def ask() -> str:
-                    answer = await made.send_request(provider.address, "POST", PATH, (), b"{}")
+                    answer = await made.send_request(UpstreamRequest(provider.address, "POST", PATH, (), b"{}"))
                     assert isinstance(answer, HttpResponse), answer
                     return (await read(answer)).decode()
 
@@ -174,7 +175,7 @@ def test_a_connection_that_is_there_beats_its_deadline(loop: str, steps: int) ->
             thread.start()
             address = Address.parse(f"http://127.0.0.1:{listening.getsockname()[1]}")
             async with client(connect=seconds) as made:
-                asking = asyncio.create_task(made.send_request(address, "POST", PATH, (), b"{}"))
+                asking = asyncio.create_task(made.send_request(UpstreamRequest(address, "POST", PATH, (), b"{}")))
                 for _ in range(steps):
                     await asyncio.sleep(0)
                 over = running.time() + seconds

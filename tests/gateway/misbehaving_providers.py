@@ -13,6 +13,7 @@ import uvloop
 
 from toolwire.gateway.http.client import HttpResponse, UpstreamClient
 from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Timeouts
 from waits import PATIENCE
@@ -124,13 +125,15 @@ async def client(**deadlines: float) -> AsyncIterator[UpstreamClient]:
 
 
 async def send_post(made: UpstreamClient, address: Address, body: bytes = b"{}") -> HttpResponse:
-    answer = await made.send_request(address, "POST", PATH, [("content-type", "application/json")], body)
+    answer = await made.send_request(
+        UpstreamRequest(address, "POST", PATH, (("content-type", "application/json"),), body)
+    )
     assert isinstance(answer, HttpResponse), answer
     return answer
 
 
 async def expect_transport_error(made: UpstreamClient, address: Address, body: bytes = b"{}") -> TransportError:
-    fault = await made.send_request(address, "POST", PATH, [], body)
+    fault = await made.send_request(UpstreamRequest(address, "POST", PATH, (), body))
     assert isinstance(fault, TransportError), fault
     return fault
 

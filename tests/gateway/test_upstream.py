@@ -27,6 +27,8 @@ from gateway.misbehaving_providers import (
 )
 from toolwire.gateway.http.client import HttpResponse, UpstreamClient
 from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.settings.address import Address
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
@@ -284,7 +286,7 @@ def test_headers_have_lower_case_names_and_repeated_ones_are_joined(run: Test) -
 def test_the_answer_to_a_head_has_no_body(run: Test) -> None:
     async def test() -> None:
         async with provider(answer_once(answer_with_length(body=b"")[:-4] + b"5\r\n\r\n")) as peer, client() as made:
-            answer = await made.send_request(peer.address(), "HEAD", "/v1/models", [], b"")
+            answer = await made.send_request(UpstreamRequest(peer.address(), "HEAD", "/v1/models", (), b""))
             assert isinstance(answer, HttpResponse)
             assert await answer.read(LIMIT) == b""
 
@@ -306,19 +308,19 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             address = peer.address("/v1?api-version=2")
-            ask = partial(made.send_request, address)
-            theirs = [
+            theirs = (
                 ("authorization", "Bearer k"),
                 ("Host", "evil"),
                 ("content-length", "7"),
                 ("expect", "100-continue"),
-            ]
-            for answer in [
-                await ask("POST", PATH, theirs, b"{}"),
-                await ask("POST", PATH, [("accept-encoding", "gzip")], b""),
-                await ask("GET", "/v1/models", [("x", "é")], b""),
-                await ask("DELETE", "/v1/files/1", [], b"{}"),
-            ]:
+            )
+            for request in (
+                UpstreamRequest(address, "POST", PATH, theirs, b"{}"),
+                UpstreamRequest(address, "POST", PATH, (("accept-encoding", "gzip"),), b""),
+                UpstreamRequest(address, "GET", "/v1/models", (("x", "é"),), b""),
+                UpstreamRequest(address, "DELETE", "/v1/files/1", (), b"{}"),
+            ):
+                answer = await made.send_request(request)
                 assert isinstance(answer, HttpResponse)
                 assert await answer.read(LIMIT) == b"ok"
         host = f"host: 127.0.0.1:{peer.port}\r\n"
@@ -336,24 +338,24 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "headers"),
     [
-        ("POST", PATH, [("x", "a\r\nevil: 1")]),
-        ("POST", PATH, [("x", "a\n")]),
-        ("POST", PATH, [("x", "a\r")]),
-        ("POST", PATH, [("x", "a\0")]),
-        ("POST", PATH, [("x\r\nevil", "a")]),
-        ("POST", PATH, [("x", "→")]),
-        ("POST", "/v1/a\r\nevil: 1", []),
-        ("POST", "/v1/a b", []),
-        ("POST", "/v1/ü", []),
-        ("POST", "/v1/\x7f", []),
-        ("GET / HTTP/1.1\r\n\r\nPOST", PATH, []),
+        ("POST", PATH, (("x", "a\r\nevil: 1"),)),
+        ("POST", PATH, (("x", "a\n"),)),
+        ("POST", PATH, (("x", "a\r"),)),
+        ("POST", PATH, (("x", "a\0"),)),
+        ("POST", PATH, (("x\r\nevil", "a"),)),
+        ("POST", PATH, (("x", "→"),)),
+        ("POST", "/v1/a\r\nevil: 1", ()),
+        ("POST", "/v1/a b", ()),
+        ("POST", "/v1/ü", ()),
+        ("POST", "/v1/\x7f", ()),
+        ("GET / HTTP/1.1\r\n\r\nPOST", PATH, ()),
     ],
 )
-def test_nothing_can_be_smuggled_into_a_head(run: Test, method: str, path: str, headers: list[tuple[str, str]]) -> None:
+def test_nothing_can_be_smuggled_into_a_head(run: Test, method: str, path: str, headers: Headers) -> None:
     async def test() -> None:
         async with provider(answer_until_closed) as peer, client() as made:
-            for given, own in (headers, []), ([], headers):
-                fault = await made.send_request(peer.address(), method, path, given, b"", own)
+            for given, own in (headers, ()), ((), headers):
+                fault = await made.send_request(UpstreamRequest(peer.address(), method, path, given, b"", own))
                 assert isinstance(fault, TransportError)
                 assert (fault.kind, peer.connections) == ("protocol", 0)
 
@@ -925,7 +927,8 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
             one, two = await asyncio.gather(send_post(made, peer.address()), send_post(made, peer.address()))
             assert (await one.read(LIMIT), await two.read(LIMIT)) == (b"ok", b"ok")
             waiting = [
-                asyncio.ensure_future(made.send_request(peer.address(), "POST", PATH, [], b"{}")) for _ in range(2)
+                asyncio.ensure_future(made.send_request(UpstreamRequest(peer.address(), "POST", PATH, (), b"{}")))
+                for _ in range(2)
             ]
             await begun.wait()
             await made.close()

@@ -28,6 +28,7 @@ from gateway.misbehaving_providers import (
 )
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.settings.address import Address
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
@@ -270,7 +271,9 @@ def test_tls_goes_by_a_tunnel_and_the_proxy_sees_no_key(
             way = f"{scheme}://me:ses%40me@127.0.0.1:{proxy.port}"
             address = peer.address(scheme="https", ca_file=ca_file, proxy=way)
             for body in (b"{}", bytes(1 << 20)):
-                answer = await made.send_request(address, "POST", PATH, [("authorization", "Bearer secret")], body)
+                answer = await made.send_request(
+                    UpstreamRequest(address, "POST", PATH, (("authorization", "Bearer secret"),), body)
+                )
                 assert isinstance(answer, HttpResponse), answer
                 assert await answer.read(LIMIT) == b"ok"
             end = f"127.0.0.1:{peer.port}"

@@ -7,7 +7,6 @@ of the client that asks: a test suite that was recorded with one SDK runs with a
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,11 +20,9 @@ from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.http.connection import TransportError
-from toolwire.gateway.http.headers import Headers
-from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.http.messages import UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.redact import SecretFilter, find_secrets, redact
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
-from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Timeouts
 from toolwire.gateway.settings.problems import ConfigError, Problem
 from toolwire.gateway.surfaces.console.case_file import write_case
@@ -105,22 +102,12 @@ class Recordings:
 
     async def close(self) -> None: ...
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> UpstreamResponse | TransportError:
+    async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         """The recorded answer to a request, or a provider's error that says that there is none."""
-        codec = CODECS[read_protocol(address.host)]
-        text = redact(msgspec.json.format(body, indent=2).decode())  # as it was recorded
-        found = self._answers.get(
-            (address.host, digest_conversation(codec, expect_object(decode(text.encode()), None)))
-        )
+        host = request.address.host
+        codec = CODECS[read_protocol(host)]
+        text = redact(msgspec.json.format(request.body, indent=2).decode())  # as it was recorded
+        found = self._answers.get((host, digest_conversation(codec, expect_object(decode(text.encode()), None))))
         if found is None:
             what = f"there is no recorded answer to this conversation in {self._folder}: record it with `record=`"
             error = codec.write_error(Failure("not_found", what, 404))

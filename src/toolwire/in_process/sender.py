@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.http.connection import ChunkSink, TransportError, TransportErrorKind
-from toolwire.gateway.http.headers import Headers
-from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.http.messages import UpstreamRequest, UpstreamResponse
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Timeouts
 from toolwire.in_process.library import HttpLibrary
@@ -80,22 +79,17 @@ class LibrarySender:
     def _make_client(self, own: Mapping[str, object]) -> httpx2.AsyncClient:
         return self._library.async_client(**{**self._options, **own})  # type: ignore[arg-type]  # the library checks them
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> UpstreamResponse | TransportError:
-        url = f"{address.scheme}://{address.authority}{address.request_target(path)}"
+    async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
+        address, max_seconds = request.address, request.max_seconds
+        url = f"{address.scheme}://{address.authority}{address.request_target(request.path)}"
         state = CURRENT_CALL.get(CallState())
         extensions = {"timeout": state.timeout} if state.timeout else None
         try:
-            written = [(name.encode(), value.encode("latin-1")) for name, value in (*headers, *unique_headers)]
-            sent = self._library.request(method, url, headers=written, content=body, extensions=extensions)
+            headers = (*request.headers, *request.unique_headers)
+            written = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+            sent = self._library.request(
+                request.method, url, headers=written, content=request.body, extensions=extensions
+            )
         except (UnicodeEncodeError, self._library.invalid_url) as error:
             return TransportError("protocol", f"the request to {address.label} cannot be written: {error}")
         try:

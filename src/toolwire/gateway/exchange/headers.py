@@ -27,23 +27,23 @@ _NOT_NEEDED: Headers = ()
 def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
     """The headers of a request to a provider, except those that are new in every request. Of the client's own headers
     only those that its protocol defines are forwarded."""
-    codec, gateway_id = upstream.codec, call.runtime.gateway_id
-    same_protocol = codec.name == call.client_codec.name
-    extra_headers, needed = codec.http.extra_headers, _NOT_NEEDED
+    codec, needed = upstream.codec, _NOT_NEEDED
+    extra_headers = codec.http.extra_headers
     if extra_headers is not need_no_headers:
-        needed = extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
+        sent = call.headers if codec.name == call.client_codec.name else _NO_HEADERS
+        needed = extra_headers(upstream.model, body, sent)
     cached = call.upstream_headers.get(upstream)
     if cached is not None and cached[0] == needed:
         return cached[1]
     if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
         call.upstream_headers.clear()
     tables = OWN_ACCOUNT_HEADERS if upstream.provider.forward_auth else FORWARDED_HEADERS
-    headers = tables[codec.name].select(call.headers) if same_protocol else {}
+    headers = tables[codec.name].select(call.headers) if codec.name == call.client_codec.name else {}
     headers |= {**dict(needed), **upstream.headers}
     if upstream.provider.forward_auth:
         name, value = codec.http.write_credential(call.caller.provider_credential)
         headers[name] = value
-    hops = call.headers.get(HOPS_HEADER)
+    hops, gateway_id = call.headers.get(HOPS_HEADER), call.runtime.gateway_id
     headers[HOPS_HEADER] = f"{hops},{gateway_id}" if hops else gateway_id
     headers.pop(REQUEST_ID_HEADER, None)
     call.upstream_headers[upstream] = (needed, tuple(headers.items()))

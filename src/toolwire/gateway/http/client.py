@@ -29,6 +29,7 @@ from toolwire.gateway.http.connection import (
 )
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.http.message_keys import MessageKeys
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.http.redact import make_key_filter
 from toolwire.gateway.http.write_queue import WriteQueue
 from toolwire.gateway.settings.address import Address
@@ -67,34 +68,24 @@ class UpstreamClient:
         """For requests that are sent from now on."""
         self._timeouts = timeouts
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> HttpResponse | TransportError:
-        """Send a request and wait for the head of the answer, at most `max_seconds`. Headers that differ in every
-        request go into `unique_headers`, because the encoded form of the others is cached."""
+    async def send_request(self, request: UpstreamRequest) -> HttpResponse | TransportError:
+        body, address = request.body, request.address
         pool = self._pools.get(address) or self._make_pool(address)
-        head = pool.request_head(method, path, tuple(headers), unique_headers, len(body))
+        head = pool.request_head(request)
         if not isinstance(head, bytes):
             return head
         timeouts, now = self._timeouts, pool.loop.time()
-        ends = now + max_seconds
+        ends = now + request.max_seconds
         connection = pool.take_idle(now)
         was_idle = connection is not None
         try:
             if connection is None:
-                fresh = await self._connect(pool, max_seconds)
+                fresh = await self._connect(pool, request.max_seconds)
                 if isinstance(fresh, TransportError):
                     return fresh
                 connection, now = fresh, pool.loop.time()
             connection.timeouts = timeouts if ends == NEVER else _limit_first_byte(timeouts, ends, now)
-            await connection.send_request(head, body, method == "HEAD", now)
+            await connection.send_request(head, body, request.method == "HEAD", now)
         except (asyncio.CancelledError, GeneratorExit):
             if connection is not None:
                 connection.give_up()
@@ -445,13 +436,13 @@ class _ProviderPool(ConnectionPool):
             return proxy_refusal(self.proxy, self._address, 407)
         return HttpResponse(connection)
 
-    def request_head(
-        self, method: str, path: str, headers: Headers, unique_headers: Headers, length: int
-    ) -> bytes | TransportError:
-        key = (method, path, headers)
+    def request_head(self, request: UpstreamRequest) -> bytes | TransportError:
+        method, length = request.method, len(request.body)
+        key = (method, request.path, request.headers)
         last = f"content-length: {length}\r\n\r\n" if length or method not in _BODILESS_METHODS else "\r\n"
         try:
-            return (self._cached_heads.get(key) or self._build_head(key)) + _encode_headers(unique_headers, last)
+            shared = self._cached_heads.get(key) or self._build_head(key)
+            return shared + _encode_headers(request.unique_headers, last)
         except ValueError as error:
             return TransportError("protocol", str(error))
 

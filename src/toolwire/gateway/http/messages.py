@@ -29,6 +29,21 @@ class Reply(Struct, frozen=True):
     body: bytes
 
 
+@final
+class UpstreamRequest(Struct, frozen=True):
+    """A request to a provider, as whatever sends it gets it."""
+
+    address: Address
+    method: str
+    path: str
+    headers: Headers
+    body: bytes
+    unique_headers: Headers = ()
+    """Those that differ in every request, because the encoded form of the others is cached."""
+    max_seconds: float = math.inf
+    """For the head of the answer."""
+
+
 class UpstreamResponse(Protocol):
     """A provider's response whose head has come. What watches a response, or stands for one, has the same methods."""
 
@@ -56,16 +71,7 @@ class RequestSender(Protocol):
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """For requests that are sent from now on."""
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> UpstreamResponse | TransportError:
-        """Send a request and wait for the head of the answer, at most `max_seconds`."""
+    async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
+        """Send a request and wait for the head of the answer, at most its `max_seconds`."""
 
     async def close(self) -> None: ...

@@ -4,19 +4,17 @@ are converted as they are sent, and streams as they come: everything above sees 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.codec import AnswerDecoder, Carriage, CarriedRequest, Codec
 from toolwire.gateway.http.answer_keys import AnswerKeys
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import ChunkSink, TransportError
-from toolwire.gateway.http.headers import Headers
-from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
+from toolwire.gateway.http.messages import RequestSender, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.redact import make_key_filter
-from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider, Timeouts
 
 
@@ -33,6 +31,14 @@ class ProviderSenders(Struct, frozen=True, eq=False):
         return sender if carriage is None else CarryingSender(sender, carriage)
 
 
+async def send_idempotent(sender: RequestSender, request: UpstreamRequest) -> UpstreamResponse | TransportError:
+    """Send a request that may arrive twice: once more if a connection that had been idle was closed without an
+    answer."""
+    response = await sender.send_request(request)
+    is_stale = isinstance(response, TransportError) and response.kind == "stale-connection"
+    return await sender.send_request(request) if is_stale else response
+
+
 class CarryingSender:
     """A `RequestSender` that converts what it sends, and the streams that it gets."""
 
@@ -42,20 +48,11 @@ class CarryingSender:
     def set_timeouts(self, timeouts: Timeouts) -> None:
         self._sender.set_timeouts(timeouts)
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> UpstreamResponse | TransportError:
+    async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         carriage = self._carriage
-        sent = carriage.write_request(CarriedRequest(path, tuple(headers), body))
+        sent = carriage.write_request(CarriedRequest(request.path, request.headers, request.body))
         response = await self._sender.send_request(
-            address, method, sent.path, sent.headers, sent.body, unique_headers, max_seconds
+            replace(request, path=sent.path, headers=sent.headers, body=sent.body)
         )
         if isinstance(response, TransportError) or carriage.make_stream_decoder is None:
             return response

@@ -18,8 +18,8 @@ from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, fixed_headers
 from toolwire.gateway.http.large_work import run_by_size
-from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
-from toolwire.gateway.http.senders import ProviderSenders
+from toolwire.gateway.http.messages import RequestSender, UpstreamRequest, UpstreamResponse
+from toolwire.gateway.http.senders import ProviderSenders, send_idempotent
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import codec_with_quirks, is_usable_name
@@ -120,9 +120,7 @@ async def _ask_page(
     provider: Provider,
     codec: Codec,
 ) -> ModelPage | ListUnavailable:
-    response = await client.send_request(address, "GET", path, headers, b"")
-    if isinstance(response, TransportError) and response.kind == "stale-connection":
-        response = await client.send_request(address, "GET", path, headers, b"")
+    response = await send_idempotent(client, UpstreamRequest(address, "GET", path, headers, b""))
     data = await read_answer(response, address, provider, codec)
     if isinstance(data, ListUnavailable):
         return data

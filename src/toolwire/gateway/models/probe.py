@@ -7,6 +7,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Text, Turn
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.http.headers import fixed_headers
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models.listing import ListUnavailable, ask_models, read_answer
 from toolwire.gateway.settings.address import Address
@@ -53,7 +54,8 @@ async def request_few_tokens(senders: ProviderSenders, provider: Provider, model
     body = encode(codec.write_request(request, Ledger(codec.name, codec.name)))
     headers = {**dict(codec.http.extra_headers(model, body, EMPTY_MAPPING)), **fixed_headers(provider, codec)}
     path = codec.http.request_path(model, False)
-    response = await senders.find(provider, codec).send_request(address, "POST", path, tuple(headers.items()), body)
+    sent = UpstreamRequest(address, "POST", path, tuple(headers.items()), body)
+    response = await senders.find(provider, codec).send_request(sent)
     data = await read_answer(response, address, provider, codec)
     if isinstance(data, ListUnavailable):
         return ProbeResult(data.reason, data.detail)

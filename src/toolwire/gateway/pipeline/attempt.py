@@ -44,7 +44,7 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.memory import SMALL_BODY
-from toolwire.gateway.http.messages import Reply, UpstreamResponse
+from toolwire.gateway.http.messages import Reply, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.senders import DecodedResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
@@ -150,12 +150,12 @@ async def send_request(
         if record.upstream is not upstream.names and record.upstream.address != upstream.names.address:
             record.upstream = replace(record.upstream, address=upstream.names.address)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *call.running.trace_headers)
-        sent = (upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
-        response = await upstream.sender.send_request(*sent)
+        sent = UpstreamRequest(upstream.address, method, upstream.path, headers, body, call_headers, max_seconds)
+        response = await upstream.sender.send_request(sent)
         if type(response) is TransportError and response.kind == "stale-connection":
             seconds = call.clock() - started
             telemetry.record_attempt(record, upstream.provider, response.kind, seconds, is_transport_error=True)
-            response = await upstream.sender.send_request(*sent)
+            response = await upstream.sender.send_request(sent)
     if upstream.hidden_keys and (type(response) is HttpResponse or type(response) is DecodedResponse):
         response.hide_keys(upstream.hidden_keys)
     if captured is not None:
@@ -251,10 +251,11 @@ async def _read_whole_response(
 ) -> Reply | AttemptFailed:
     upstream, headers = prepared.upstream, response.headers
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
-    if call.ticket is not None and isinstance(data, bytes):
-        call.ticket.add_answer(len(data))  # it counts in the memory budget until the request ends
-    if not prepared.is_passthrough and prepared.exchange.can_take_rounds and isinstance(data, bytes):
-        data = await _complete_rounds(call, prepared, data)
+    if type(data) is bytes:
+        if call.ticket is not None:
+            call.ticket.add_answer(len(data))  # it counts in the memory budget until the request ends
+        if not prepared.is_passthrough and prepared.exchange.can_take_rounds:
+            data = await _complete_rounds(call, prepared, data)
     if not isinstance(data, bytes):
         return _describe_unread_response(call, upstream, data)
     is_stream = not data.startswith(b"{") and (
@@ -383,7 +384,8 @@ def _pass_response(
     if peek is not None:
         telemetry.end_call(call.running, peek.usage)
         record.answer.usage, record.answer.model = peek.usage, peek.model
-        record.answer.tool_calls = tuple(zip(peek.called_tools, peek.called_tools, strict=True))
+        if peek.called_tools:
+            record.answer.tool_calls = tuple(zip(peek.called_tools, peek.called_tools, strict=True))
         return reply
     response = codec.read_response(expect_object(decode(data), None))
     telemetry.end_call(call.running, response.usage)

@@ -13,7 +13,7 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -110,8 +110,11 @@ class Pipeline:
             record.traffic.request_body = body
         if sinks.wants_capture:
             record.traffic.capture = ExchangeCapture(body, call.named_session != "", call.headers)
-        read_body = partial(read_client_body, call.client_codec, body)
-        read = read_body() if size < LARGE_BODY else await run_in_thread(read_body)
+        codec = call.client_codec
+        is_large = size >= LARGE_BODY
+        read = (
+            await run_in_thread(partial(read_client_body, codec, body)) if is_large else read_client_body(codec, body)
+        )
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, read)
         peek = read.peek
@@ -157,10 +160,12 @@ class Pipeline:
         silent: tuple[str, str] | None = None
         for number, target in enumerate(available, 1):
             later = available[number:]
-            others = _list_others(target, later) if later else ()
-            if others and (target.provider.name, target.model) == silent:
-                continue  # another account of a provider that says nothing
-            seconds = self._share_time(call, len(others), deadline) if others else math.inf
+            others: Collection[tuple[str, str]] = ()
+            seconds = math.inf
+            if later and (others := _list_others(target, later)):
+                if (target.provider.name, target.model) == silent:
+                    continue  # another account of a provider that says nothing
+                seconds = self._share_time(call, len(others), deadline)
             refused = await self._admit_target(call, target) if self.stages.admit_target else None
             answer = refused or await self._try_target(call, target, seconds)
             if type(answer) is not AttemptFailed:
@@ -206,8 +211,7 @@ class Pipeline:
     ) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named; without it,
         the model's own limit counts. A client of the provider's protocol is told by the provider."""
-        ended = call.refuse_ended_key() if call.caller.key is not None else None
-        if ended is not None:
+        if call.caller.key is not None and (ended := call.refuse_ended_key()) is not None:
             return error_replies.gateway_error(call, ended)
         started = call.clock()
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)

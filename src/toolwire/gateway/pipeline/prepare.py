@@ -65,8 +65,8 @@ async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedReq
             stored = loaded
         if upstream.image_model:
             await _describe_images(call, upstream, exchange, stored)
-        translate = partial(exchange.translate_request, data, stored, can_pass)
-        translation = await run_in_thread(translate) if is_large else translate()
+        translate, given = exchange.translate_request, (data, stored, can_pass)
+        translation = await run_in_thread(partial(translate, *given)) if is_large else translate(*given)
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger = translation.ledger

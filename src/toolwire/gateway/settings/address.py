@@ -68,7 +68,7 @@ class Address(Struct, frozen=True, cache_hash=True):
             path = slash + rest
         if rest and self.base_path.endswith(f"/{rest}"):
             path = ""
-        queries = "&".join(part for part in (query, self.query) if part)
+        queries = "&".join(filter(None, (query, self.query)))
         return f"{self.base_path}{path}?{queries}" if queries else f"{self.base_path}{path}"
 
     def __repr__(self) -> str:

@@ -192,8 +192,9 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     if answer.ledgers:
         summaries = summarise_losses(answer.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
-    if len(record.attempts) > 1 or (record.attempts and record.attempts[0][1] != "ok"):
-        line.attempts = log_attempts(record.attempts)
+    attempts = record.attempts
+    if len(attempts) > 1 or (attempts and attempts[0][1] != "ok"):
+        line.attempts = log_attempts(attempts)
     if answer.tool_runs:
         line.tool_runs = answer.tool_runs[:MAX_DETAILS]
     if answer.tool_calls:

@@ -27,6 +27,7 @@ from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.address import Address
@@ -142,7 +143,8 @@ class DemoServers:
             **dict(codec.http.extra_headers(model, b"", {})),
         }
         path = codec.http.request_path(model, True)
-        response = await self._client.send_request(self._address, "POST", path, tuple(headers.items()), encode(body))
+        sent = UpstreamRequest(self._address, "POST", path, tuple(headers.items()), encode(body))
+        response = await self._client.send_request(sent)
         if isinstance(response, TransportError):
             return recorded, response.detail
         data = await response.read(MAX_BYTES)

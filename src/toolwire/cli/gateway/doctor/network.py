@@ -20,6 +20,7 @@ from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.connect import read_proxy
 from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.messages import UpstreamRequest
 from toolwire.gateway.models.probe import ProbeResult, probe_provider
 from toolwire.gateway.serve import open_socket
 from toolwire.gateway.settings.address import Address
@@ -183,7 +184,8 @@ async def ask_version(server: ServerSettings) -> str:
     client = UpstreamClient(replace(server.timeouts, connect=PORT_SECONDS, first_byte=PORT_SECONDS))
     try:
         async with asyncio.timeout(PORT_SECONDS):
-            response = await client.send_request(Address.parse(server_origin(server)), "GET", "/livez", (), b"")
+            request = UpstreamRequest(Address.parse(server_origin(server)), "GET", "/livez", (), b"")
+            response = await client.send_request(request)
             if isinstance(response, TransportError):
                 return ""
             page = await response.read(MAX_PAGE)

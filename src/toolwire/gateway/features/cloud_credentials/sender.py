@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
+
+from msgspec.structs import replace
 
 from toolwire.gateway.features.cloud_credentials.authorizers import (
     Authorization,
@@ -15,9 +16,7 @@ from toolwire.gateway.features.cloud_credentials.authorizers import (
 from toolwire.gateway.features.cloud_credentials.leases import FETCH_SECONDS, CredentialProblem
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import ChunkSink, TransportError
-from toolwire.gateway.http.headers import Headers
-from toolwire.gateway.http.messages import RequestSender, UpstreamResponse
-from toolwire.gateway.settings.address import Address
+from toolwire.gateway.http.messages import RequestSender, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.settings.config import Timeouts
 
 MAX_REFUSAL = 1024 * 1024
@@ -34,30 +33,23 @@ class AuthorizedSender:
     def set_timeouts(self, timeouts: Timeouts) -> None:
         self._client.set_timeouts(timeouts)
 
-    async def send_request(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        unique_headers: Headers = (),
-        max_seconds: float = math.inf,
-    ) -> UpstreamResponse | TransportError:
+    async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         clock = asyncio.get_running_loop().time
-        ends, target = clock() + max_seconds, address.request_target(path)
-        request = OutgoingRequest(method, address.authority, target, plain_headers(headers), body)
+        ends, address = clock() + request.max_seconds, request.address
+        target = address.request_target(request.path)
+        outgoing = OutgoingRequest(
+            request.method, address.authority, target, plain_headers(request.headers), request.body
+        )
         is_repeated = False
         while True:
-            used = await self._authorizer.authorize(request, min(FETCH_SECONDS, max(0.0, ends - clock())))
+            used = await self._authorizer.authorize(outgoing, min(FETCH_SECONDS, max(0.0, ends - clock())))
             if isinstance(used, CredentialProblem):
                 return TransportError("no-credential", str(used))
             seconds = ends - clock()
             if seconds <= 0:
                 return TransportError("first-byte-timeout", f"{self._authorizer.source} took all of its time")
-            response = await self._client.send_request(
-                address, method, path, headers, body, (*unique_headers, *used.headers), seconds
-            )
+            sent = replace(request, unique_headers=request.unique_headers + used.headers, max_seconds=seconds)
+            response = await self._client.send_request(sent)
             if isinstance(response, TransportError):
                 return response
             if is_repeated or not self._authorizer.may_renew(response.status):

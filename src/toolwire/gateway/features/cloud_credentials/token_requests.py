@@ -10,7 +10,8 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.json_values import Malformed, Object, decode
 from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem, clean_detail
 from toolwire.gateway.http.connection import TransportError
-from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.http.messages import RequestSender, UpstreamRequest
+from toolwire.gateway.http.senders import send_idempotent
 from toolwire.gateway.settings.address import Address
 
 MAX_ANSWER = 1024 * 1024
@@ -68,9 +69,7 @@ class TokenRequests:
         sent = tuple({"accept": "application/json", **headers}.items())
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                response = await self._client.send_request(address, method, path, sent, body)
-                if isinstance(response, TransportError) and response.kind == "stale-connection":
-                    response = await self._client.send_request(address, method, path, sent, body)
+                response = await send_idempotent(self._client, UpstreamRequest(address, method, path, sent, body))
                 data = response if isinstance(response, TransportError) else await response.read(MAX_ANSWER)
         except TimeoutError:
             return self.fail(f"{place} did not answer within {ANSWER_SECONDS:g} seconds")
