@@ -249,9 +249,9 @@ def test_the_providers_key_is_sent_and_the_programs_is_not(config: Path, wire: R
 # --- cancelling and sharing ---
 
 
-def hold_after_start(connection: Connection) -> None:
+def hold_after_start(connection: Connection, protocol: str = "anthropic") -> None:
     connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-    connection.chunk(*frames("anthropic")[:3])
+    connection.chunk(*frames(protocol)[:3])
     connection.wait_for_close()
 
 
@@ -288,6 +288,28 @@ def test_cancelling_ends_the_providers_call(config: Path, wire: RawProvider) -> 
             assert await asyncio.to_thread(scene.gone.wait, PATIENCE)
 
     asyncio.run(ask())
+
+
+LEAVES = """
+import asyncio, sys, openai, toolwire
+
+async def main():
+    sdk = openai.AsyncOpenAI(api_key="any", http_client=toolwire.async_http_client(sys.argv[1]))
+    question = [{"role": "user", "content": "Hello"}]
+    async for chunk in await sdk.chat.completions.create(model=sys.argv[2], messages=question, stream=True):
+        break
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_may_end_within_a_stream(config: Path, wire: RawProvider) -> None:
+    scene = wire.scene("openai-chat", lambda held: hold_after_start(held, "openai-chat"))
+    command = [sys.executable, "-c", LEAVES, str(config), scene.model]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    shown = [line for line in ran.stderr.splitlines() if "the key is in the configuration file" not in line]
+    assert (ran.returncode, shown) == (0, [])
+    assert scene.gone.wait(PATIENCE)
 
 
 def test_closing_the_client_is_an_error_for_threads_that_wait(config: Path, wire: RawProvider) -> None:

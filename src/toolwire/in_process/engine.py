@@ -13,7 +13,7 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.losses import Loss
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.http.client_request import Message, Scope
+from toolwire.gateway.http.client_request import Message, Receive, Scope, Send
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.memory import MemoryBudget
 from toolwire.gateway.http.messages import RequestSender
@@ -137,7 +137,7 @@ class ProgramAnswer:
             self.task.result()
 
     async def _wait_for_end(self) -> None:
-        if self.task is not None:
+        if self.task is not None and not self.is_over:  # a wait for what has ended is a step of the loop, too
             await asyncio.wait({self.task})
 
 
@@ -177,7 +177,7 @@ class ProgramGateway:
             raise AssertionError
 
         scope = _write_scope(request, request_id)
-        task = asyncio.create_task(self._gateway(scope, receive, answer.receive_message))
+        task = asyncio.create_task(self._serve_request(scope, receive, answer.receive_message, state))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         answer.follow(task)
@@ -190,6 +190,13 @@ class ProgramGateway:
             if task.done():
                 self._reports.pop(request_id, None)
         return answer
+
+    async def _serve_request(self, scope: Scope, receive: Receive, send: Send, call: CallState) -> None:
+        try:
+            await self._gateway(scope, receive, send)
+        finally:
+            if call.closing:  # whoever gives an answer up can rely on it that its provider was told
+                await asyncio.wait(call.closing)
 
     def _note_ended(self, records: Sequence[ExchangeRecord]) -> None:
         for record in records:

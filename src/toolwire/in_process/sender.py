@@ -41,6 +41,8 @@ class CallState(Struct, eq=False):
 
     timeout: Mapping[str, object] = EMPTY_MAPPING
     """As the library has it in the extensions of a request."""
+    closing: list[asyncio.Task[None]] = []
+    """Answers that were given up, until their connections are closed."""
     error: Exception | None = None
     """The last error without an answer after it, or that an answer came too late: the program gets it, because its SDK
     knows it."""
@@ -103,10 +105,11 @@ class LibrarySender:
         state.error = None
         return LibraryResponse(response, self._library, address.label, state, self._close_response)
 
-    def _close_response(self, response: httpx2.Response) -> None:
+    def _close_response(self, response: httpx2.Response) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(response.aclose())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
 
     async def close(self) -> None:
         await asyncio.gather(*self._closing)
@@ -129,7 +132,7 @@ class LibraryResponse:
         library: HttpLibrary,
         label: str,
         call: CallState,
-        close: Callable[[httpx2.Response], None],
+        close: Callable[[httpx2.Response], asyncio.Task[None]],
     ) -> None:
         self._response, self._library, self._label, self._call, self._close = response, library, label, call, close
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
@@ -181,7 +184,7 @@ class LibraryResponse:
             self._next.cancel()
             self._next = None
         if not self._response.is_closed:
-            self._close(self._response)
+            self._call.closing.append(self._close(self._response))
 
     def _start_reading(self) -> asyncio.Task[bytes]:
         if self._next is None:
