@@ -201,8 +201,15 @@ def test_what_a_model_is_known_to_refuse_is_mended_within_its_protocol(
             {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]},
             {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}]},
         ),
+        (
+            {"content": [{"type": "text", "text": "Hi"}, {"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+            {
+                "content": "Hi",
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+        ),
     ],
-    ids=["content", "arguments"],
+    ids=["content", "arguments", "call"],
 )
 def test_an_answer_in_an_odd_shape_is_mended_for_clients_of_its_protocol(
     served: Served, message: dict[str, Any], mended: dict[str, Any]

@@ -382,10 +382,10 @@ def peek_response(data: bytes) -> ResponsePeek | None:
         return None
     usage = read_usage(found.usage, None, ReadContext(NAME), found.service_tier) if found.usage else None
     called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()
-    return None if called is None or _has_content_object(data) else ResponsePeek(found.model, usage, called)
+    return None if called is None or _has_odd_content(data) else ResponsePeek(found.model, usage, called)
 
 
-_has_content_object = re.compile(rb'"content"\s*:\s*\{').search
+_has_odd_content = re.compile(rb'"content"\s*:\s*[\[{]').search
 
 
 def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...] | None:

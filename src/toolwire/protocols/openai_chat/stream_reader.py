@@ -275,13 +275,25 @@ class StreamReader(FrameReader):
         """Content that is no string: a list of parts, or a text part without its list, which becomes a string."""
         content = delta["content"]
         if not isinstance(content, dict) or content.get("type") != "text" or not isinstance(content.get("text"), str):
-            self._read_content_list(choice, content, (path, "content"))
+            calls = self._read_content_list(choice, content, (path, "content"))
+            if calls:
+                self._move_calls(delta, content, calls)
             return
         what = "an object as content was read as a list of one part"
         self._unknown_fields.add_once("content", odd_shape(path, "content", what), what)
         self.is_frame_changed = True
         delta["content"] = content["text"]
         self._add_text(choice, "text", content["text"])
+
+    def _move_calls(self, delta: Object, content: Json, calls: dict[int, Object]) -> None:
+        """Calls among the parts of the content, by their numbers there, become calls beside it, and are read there."""
+        parts = content if isinstance(content, list) else [content]
+        rest = [part for number, part in enumerate(parts) if number not in calls]
+        texts = [part["text"] for part in rest if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        delta["content"] = ("".join(texts) or None) if len(texts) == len(rest) else rest
+        beside = delta.get("tool_calls") or []
+        delta["tool_calls"] = [*(beside if isinstance(beside, list) else [beside]), *calls.values()]
+        self.is_frame_changed = True
 
     def _add_text(self, choice: OpenChoice, channel: str, text: str, key: Json = None) -> None:
         self._open_part(choice, channel, key)
@@ -331,10 +343,11 @@ class StreamReader(FrameReader):
         self._events.append(ev.PartStart(index, part, choice.index, self._frame))
         return index
 
-    def _read_content_list(self, choice: OpenChoice, value: Json, path: Path) -> None:
-        """Content as a list of parts, as some servers stream it."""
+    def _read_content_list(self, choice: OpenChoice, value: Json, path: Path) -> dict[int, Object]:
+        """Content as a list of parts, as some servers stream it. Calls are returned, by their number in the list."""
         reading = ReadContext(NAME)
-        for part in read_content(value, path, reading):
+        calls: dict[int, Object] = {}
+        for number, part in enumerate(read_content(value, path, reading)):
             if isinstance(part, (Text, Reasoning)):
                 if part.text:
                     self._add_text(choice, "text" if isinstance(part, Text) else "reasoning", part.text)
@@ -343,11 +356,12 @@ class StreamReader(FrameReader):
                 self._events.append(ev.PartEnd(self._start_part(choice, part), frame=self._frame))
             elif isinstance(part, Call):
                 function = {"name": part.name, "arguments": part.arguments}
-                self._read_call(choice, {"id": part.id, "type": "function", "function": function}, path, None)
+                calls[number] = {"id": part.id, "type": "function", "function": function}
             else:
                 self._unknown_fields.add_once("content", UnknownField(path, "type"), type(part).__name__)
         for field in reading.unknown_fields:
             self._unknown_fields.add_once("content", field, field.what or None)
+        return calls
 
     def _read_citations(self, choice: OpenChoice, delta: Object, path: Path) -> None:
         self._open_part(choice, "text")
