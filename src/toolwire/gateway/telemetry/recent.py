@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.request_counts import RequestCounts
 
 MAX_EXCHANGES = 1000
 """Exchanges that the console keeps, in each worker: more than anybody scrolls through."""
@@ -33,9 +36,13 @@ class RecentExchanges:
         self._last_number = 0
         self.removed = 0
         """Exchanges that were removed because of the limits."""
+        self.counts = RequestCounts(time.time())
+        """Of all that have ended, also of those that are not kept any more."""
 
     def configure(self, max_exchanges: int, max_bytes: int) -> None:
         """Set the limits. With `max_exchanges` of 0, traffic is captured for the log alone."""
+        if max_exchanges and not self.max_exchanges:
+            self.counts = RequestCounts(time.time())
         self.max_exchanges, self._max_bytes = max_exchanges, max_bytes
         while len(self._exchanges) > max_exchanges:
             self._remove_oldest()
@@ -58,9 +65,11 @@ class RecentExchanges:
         self.used_bytes -= size
         return False
 
-    def keep_finished(self, records: Iterable[ExchangeRecord]) -> None:
+    def keep_finished(self, records: Sequence[ExchangeRecord]) -> None:
         """Pack exchanges that have ended and count their bytes, and forget the traffic of those that are not kept."""
-        first = self._first_number
+        if self.max_exchanges:
+            self.counts.add(records)
+        first = self._last_number + 1 - len(self._exchanges)
         for record in records:
             capture = record.traffic.capture
             if record.number:
@@ -120,12 +129,12 @@ def pack_exchange(record: ExchangeRecord) -> bytes | None:
         return None
     usage = bare = record.answer.usage
     if usage is not None and usage.origin is not None:
-        bare = record.answer.usage = msgspec.structs.replace(usage, origin=None)  # the provider's JSON is in its answer
+        bare = record.answer.usage = replace(usage, origin=None)  # the provider's JSON is in its answer
     for call in record.costs.calls:
         if call.usage is usage:  # mostly: the client gets the answer of one call
             call.usage = bare
         elif call.usage is not None and call.usage.origin is not None:
-            call.usage = msgspec.structs.replace(call.usage, origin=None)
+            call.usage = replace(call.usage, origin=None)
     try:
         return _encode(record)
     except UnicodeEncodeError:

@@ -225,12 +225,12 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     @property
     def reserved_bytes(self) -> int:
         """Bytes of the budget that its streams have taken."""
-        reserved, client = 0, self.client_response
+        client = self.client_response
+        reserved = client.reserved
         for call in self.upstream_calls:
-            if call.response is client:  # see `PassedAnswer`
-                return reserved + client.reserved
-            reserved += call.response.reserved
-        return reserved + client.reserved
+            if call.response is not client:  # see `PassedAnswer`
+                reserved += call.response.reserved
+        return reserved
 
     def count_bytes(self) -> int:
         """The bytes that it takes, now that it has ended; those that were reserved for its streams are included."""
