@@ -23,6 +23,15 @@ export interface BodyPage {
   next: string;
 }
 
+/** What the prompt cache did not give for one cause. */
+export interface CacheCause {
+  cause: string;
+  turns: number;
+  missed_tokens: number;
+  extra_cost_usd: number | null;
+  unpriced_turns: number;
+}
+
 /** What the provider's prompt cache gave for an exchange, against the prompt before in its session. */
 export interface CacheUsage {
   expected_tokens: number;
@@ -207,6 +216,23 @@ export interface Hello {
   gateway_id: string;
 }
 
+/** What is used of each limit, of all gateways that share the counters; the most used first. */
+export interface LimitReport {
+  limits: readonly LimitRow[];
+}
+
+/** One amount of a limit, for one of those that it is for. */
+export interface LimitRow {
+  limit: string;
+  group: string;
+  amount: string;
+  maximum: number;
+  used: number;
+  reserved: number;
+  opens_after: number | null;
+  is_soft: boolean;
+}
+
 /** The console's own key, which is not a client key. */
 export interface Login {
   key: string;
@@ -285,6 +311,37 @@ export interface RateLimit {
   limit: number | null;
   remaining: number | null;
   resets_at: number | null;
+}
+
+/** The requests of this gateway with all of its workers, since they run. */
+export interface RequestReport {
+  by: string;
+  step_seconds: number;
+  since: number;
+  until: number;
+  kept_since: number;
+  rows: readonly RequestRow[];
+  sums: readonly RequestRow[];
+  total: RequestRow;
+  causes: readonly CacheCause[];
+}
+
+/** How many requests there were in a group, and how they ended. Durations are of those that did not fail; they are wrong by less than five percent. */
+export interface RequestRow {
+  time: number | null;
+  name: string;
+  requests: number;
+  failed: number;
+  left: number;
+  retries: number;
+  duration_p50_ms: number | null;
+  duration_p95_ms: number | null;
+  first_byte_p50_ms: number | null;
+  first_byte_p95_ms: number | null;
+  cache_expected_tokens: number;
+  cache_missed_turns: number;
+  cache_missed_tokens: number;
+  cache_missed_cost_usd: number | null;
 }
 
 /** An exchange with all words of a search. */

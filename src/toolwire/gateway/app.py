@@ -218,7 +218,8 @@ class Gateway:
         runtime = make_runtime(config, services, features.cloud_credentials.make_senders(config, self._client))
         access = features.keys.make_access(config.server)
         has_replicas = is_shared_store(config.store, os.environ)
-        self.console.configure(config, runtime, access, config.secrets, has_replicas, features.costs.tables)
+        self.console.configure(config, runtime, access, config.secrets, has_replicas)
+        self.console.use_features(features.costs.tables, features.limits.list_uses)
         pipeline = Pipeline(runtime, features.build_stages(runtime), self.report_error)
         if config.describes_images:
             runtime.image_describer = ImageDescriber(runtime, features.descriptions, pipeline.request_answer)

@@ -32,9 +32,9 @@ def read_query(by: str, since: str, until: str, only: Iterable[str], now: float)
     """A question to the ledger, as an operator writes it. Raises CommandError."""
     query = LedgerQuery(
         by=_read_groups(by),
-        since=_read_time(since, now, "--since"),
-        until=_read_time(until, now, "--until") if until else now + 1,
-        only=tuple(map(_read_filter, only)),
+        since=read_time(since, now, "--since"),
+        until=read_time(until, now, "--until") if until else now + 1,
+        only=tuple(map(read_filter, only)),
     )
     if query.since >= query.until:
         raise CommandError("--since is not before --until", "choose an earlier --since")
@@ -49,7 +49,7 @@ def _read_groups(text: str) -> tuple[str, ...]:
     return names
 
 
-def _read_filter(text: str) -> tuple[str, str]:
+def read_filter(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise CommandError(f"--only `{text}` has no value", "write NAME=VALUE, such as --only team=app")
@@ -58,8 +58,8 @@ def _read_filter(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _read_time(text: str, now: float, option: str) -> float:
-    """A time as a Unix time: so long ago, or a date."""
+def read_time(text: str, now: float, option: str) -> float:
+    """A time as a Unix time: so long ago, or a date. Raises CommandError."""
     found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
     if found is not None:
         return max(0.0, now - int(found[1]) * UNITS[found[2]].total_seconds())

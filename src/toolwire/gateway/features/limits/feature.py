@@ -12,9 +12,12 @@ from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.exchange.hooks import ReadUsed
 from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.features.limits.open_counters import open_counters
+from toolwire.gateway.features.limits.report import LimitUse, find_uses
 from toolwire.gateway.features.limits.reservations import ReservationProblem, Reservations
 from toolwire.gateway.features.limits.settings import CounterSettings, LimitSettings
 from toolwire.gateway.features.limits.stage import LimitStage
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import STORE_FAILURES
 
 
@@ -42,6 +45,13 @@ class LimitFeature(Feature):
             return None
         reports = telemetry.metrics, telemetry.log_event
         return LimitStage(Limits(wanted.limits, config.providers, self.reservations, *reports, self._find_ledger()))
+
+    async def list_uses(self, config: Config) -> list[LimitUse] | StoreDown:
+        """What is used of the limits of this configuration, from the counters themselves."""
+        if self.reservations is None:
+            return []
+        found = await self.reservations.counters.list_counters()
+        return found if isinstance(found, StoreDown) else [*find_uses(config.section(LimitSettings).limits, found)]
 
     def _on_event(self, kind: ReservationProblem, what: str) -> None:
         telemetry = self._process.telemetry

@@ -17,6 +17,10 @@ All of it is below `API_PATH`:
     GET  providers                    ProviderList
     POST providers/{name}/check       ProviderRow, after the provider was asked for its models
     GET  models                       ModelList
+    GET  search?q=                    SearchResult
+    GET  usage?by=&since=             UsageReport
+    GET  requests?by=&step=&since=    RequestReport
+    GET  limits                       LimitReport
 
 Errors are an `ApiError`. Texts that came from clients, models and providers are plain text, never HTML, and contain no
 credentials. Money is in US dollars, as a JSON number with all its digits; an unknown amount is null, never 0.
@@ -611,9 +615,87 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     total: UsageRow
 
 
+class RequestRow(Struct, frozen=True, kw_only=True):
+    """How many requests there were in a group, and how they ended. Durations are of those that did not fail; they are
+    wrong by less than five percent."""
+
+    time: int | None
+    """Unix time of the start of the step; None in sums."""
+    name: str
+    """The value of what was asked for by; `others` for all beyond the largest ones in the steps."""
+    requests: int
+    failed: int
+    left: int
+    """Requests whose clients left before the end."""
+    retries: int
+    duration_p50_ms: float | None
+    """Half of them were answered in this time; None without any."""
+    duration_p95_ms: float | None
+    first_byte_p50_ms: float | None
+    first_byte_p95_ms: float | None
+    cache_expected_tokens: int
+    cache_missed_turns: int
+    cache_missed_tokens: int
+    """Expected tokens that the provider did not read from its cache."""
+    cache_missed_cost_usd: Decimal | None
+    """What they cost more than if they had been read; None if it is known of no turn."""
+
+
+class CacheCause(Struct, frozen=True, kw_only=True):
+    """What the prompt cache did not give for one cause."""
+
+    cause: str
+    """As in `CacheUsage`."""
+    turns: int
+    missed_tokens: int
+    extra_cost_usd: Decimal | None
+    unpriced_turns: int
+
+
+class RequestReport(Struct, frozen=True, kw_only=True):
+    """The requests of this gateway with all of its workers, since they run."""
+
+    by: str
+    step_seconds: int
+    since: float
+    until: float
+    kept_since: float
+    """Unix time: what was before is not known."""
+    rows: Sequence[RequestRow]
+    """By time."""
+    sums: Sequence[RequestRow]
+    """Of each group, the largest first."""
+    total: RequestRow
+    causes: Sequence[CacheCause]
+
+
+class LimitRow(Struct, frozen=True, kw_only=True):
+    """One amount of a limit, for one of those that it is for."""
+
+    limit: str
+    group: str
+    """Which key, team, agent or model, for a limit that is for each of them."""
+    amount: str
+    """Its key in the configuration, such as `dollars_per_day`."""
+    maximum: Decimal
+    used: Decimal
+    reserved: Decimal
+    """By requests that run."""
+    opens_after: float | None
+    """Seconds until its window ends; None if nothing was used in it, and for requests at a time."""
+    is_soft: bool
+    """Does it only warn?"""
+
+
+class LimitReport(Struct, frozen=True, kw_only=True):
+    """What is used of each limit, of all gateways that share the counters; the most used first."""
+
+    limits: Sequence[LimitRow]
+
+
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, SearchResult, UsageReport, ExchangeDetail, Conversation, BodyPage,
-    Hello, ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList,
-    ProviderRow, ModelList,
+    ApiError, Login, ConsoleState, ExchangeList, SearchResult, UsageReport, RequestReport, LimitReport, ExchangeDetail,
+    Conversation, BodyPage, Hello, ExchangeRow, Output, SessionList, SessionDetail, TranslateQuestion, TranslateAnswer,
+    ProviderList, ProviderRow, ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""

@@ -18,6 +18,7 @@ from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.features.costs import report
 from toolwire.gateway.features.costs.ledger import LedgerTables
 from toolwire.gateway.features.keys.access import AccessControl
+from toolwire.gateway.features.limits.report import LimitUse
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import run_aside
 from toolwire.gateway.http.messages import Reply
@@ -25,7 +26,7 @@ from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
 from toolwire.gateway.models.listing import ModelLists
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.surfaces.console import api, detail, live, providers, search, sessions, translate
+from toolwire.gateway.surfaces.console import api, detail, live, providers, request_report, search, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.case_file import write_case
 from toolwire.gateway.surfaces.console.conversation import describe_conversation, read_words
@@ -41,6 +42,7 @@ from toolwire.gateway.surfaces.console.rows import exchange_id, exchange_row, ex
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.request_counts import CountQuery, CountSums
 from toolwire.protocols import CODECS
 from toolwire.terminal import CommandError
 
@@ -66,6 +68,8 @@ MODEL_MARK = "toolwire-model"
 
 Value = TypeVar("Value")
 Endpoint = Callable[["Console", ClientRequest, str], Awaitable[Reply]]
+ListUses = Callable[[Config], Awaitable[list[LimitUse] | StoreDown]]
+"""What is used of the limits of a configuration."""
 
 
 class Console:
@@ -94,6 +98,7 @@ class Console:
         self._access: ConsoleAccess | None = None
         self._has_replicas = False
         self._ledger: LedgerTables | None = None
+        self._list_uses: ListUses | None = None
         self._lacks_key = False
         """Would the console be on if it had a key of its own?"""
         self._client_access: AccessControl | None = None
@@ -114,16 +119,18 @@ class Console:
         access: AccessControl,
         secrets: list[str],
         has_replicas: bool = False,
-        ledger: LedgerTables | None = None,
     ) -> None:
         self._runtime, self._client_access, self._has_replicas = runtime, access, has_replicas
-        self._ledger = ledger
         self._secret_filter = SecretFilter(secrets)
         self._words, self._facts, self._details, self._last_body = {}, {}, {}, NO_BODY  # cleaned of other secrets
         settings = config.section(ConsoleSettings)
         is_on = settings.is_on(config.server)
         self._access = self._make_access(runtime, access) if is_on else None
         self._lacks_key = settings.enabled and not is_on
+
+    def use_features(self, ledger: LedgerTables | None, list_uses: ListUses) -> None:
+        """Where the figures of costs and of limits come from."""
+        self._ledger, self._list_uses = ledger, list_uses
 
     def _make_access(self, runtime: Runtime, access: AccessControl) -> ConsoleAccess:
         return ConsoleAccess(runtime.config, access, self._secret, self._ended_sessions)
@@ -309,7 +316,7 @@ class Console:
         try:
             query = report.read_query(words.get("by", ""), since, until, only, time.time())
         except CommandError as error:
-            return Reply(400, JSON_HEADERS, api.encode_message(api.ApiError(str(error).replace("--", ""), error.hint)))
+            return command_error_reply(error)
         if self._ledger is None:
             return error_reply(Failure("not_found", "there is no ledger: `url` in [store] is `none`", 404))
         sums = await self._ledger.read_sums(query)
@@ -319,6 +326,32 @@ class Console:
         return await run_aside(
             lambda: Reply(200, JSON_HEADERS, msgspec.json.encode(report.write_document(query, rows)))
         )
+
+    async def show_requests(self, request: ClientRequest, argument: str) -> Reply:
+        """`requests?by=model&step=minute&since=6h`: how many, how many failed, how long they took, of all workers."""
+        asked = parse_qsl(request.query, keep_blank_values=True)
+        words, now = dict(asked), time.time()
+        since = words.get("since", request_report.DEFAULT_SINCE)
+        only = [value for name, value in asked if name == "only"]
+        try:
+            query = request_report.read_query(words.get("by", "model"), words.get("step", "minute"), since, only, now)
+        except CommandError as error:
+            return command_error_reply(error)
+        question = Question("counts", msgspec.json.encode(query).decode())
+        own, others = await asyncio.gather(self._answer_once(question), self._peers.ask_all(question))
+
+        def write_report() -> Reply:
+            parts = [msgspec.json.decode(data, type=CountSums) for data in (own, *others)]
+            return json_reply(request_report.write_report(query, parts, now, self.clean_text))
+
+        return await run_aside(write_report)
+
+    async def list_limits(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        uses = await self._list_uses(runtime.config) if self._list_uses is not None else []
+        if isinstance(uses, StoreDown):
+            return error_reply(Failure("overloaded", f"the counters cannot be read: {uses.reason}", 503))
+        return json_reply(request_report.write_limits(uses, self.clean_text))
 
     async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
         answers = await self._peers.ask_all(Question("facts"))
@@ -445,6 +478,9 @@ class Console:
             return await run_aside(lambda: api.encode_message(self._search(question.argument)))
         if question.name == "providers":
             return api.encode_message(self._own_providers())
+        if question.name == "counts":
+            query = msgspec.json.decode(question.argument, type=CountQuery)
+            return msgspec.json.encode(await self._recent.counts.read_sums(query))
         if question.name == "facts":
             return await run_aside(lambda: api.encode_message(self._own_facts()))
         id, _, part = question.argument.partition("/")
@@ -501,6 +537,8 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "exchanges"): Console.list_exchanges,
     ("GET", "search"): Console.search_exchanges,
     ("GET", "usage"): Console.show_usage,
+    ("GET", "requests"): Console.show_requests,
+    ("GET", "limits"): Console.list_limits,
     ("GET", "sessions"): Console.list_sessions,
     ("POST", "translate"): Console.translate_text,
     ("GET", "providers"): Console.list_providers,
@@ -521,6 +559,11 @@ SHOWN_QUESTIONS = RECORD_QUESTIONS.keys() - {"body"}
 
 def json_reply(value: msgspec.Struct) -> Reply:
     return Reply(200, JSON_HEADERS, api.encode_message(value))
+
+
+def command_error_reply(error: CommandError) -> Reply:
+    """A question that is not understood, where the command line asks the same."""
+    return Reply(400, JSON_HEADERS, api.encode_message(api.ApiError(str(error).replace("--", ""), error.hint)))
 
 
 def error_reply(failure: Failure) -> Reply:
