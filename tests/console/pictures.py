@@ -18,7 +18,8 @@ from gateway.raw_exchange import Served, ask, stage
 from toolwire.gateway.surfaces.console.api import API_PATH
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-MAX_BYTES = 150_000
+MAX_BYTES = 200_000
+LIMIT = '[[limits]]\nname = "a month"\nper = "model"\ndollars_per_month = 2\nsoft = true\n'
 PAUSE = 0.06
 """Seconds between the events of a stream, so that the times look like those of a model."""
 
@@ -63,7 +64,10 @@ def main() -> int:
         sys.stderr.write(f"error: {MISSING}\n")
         return 1
     clock = threading.Event()
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), more=provider_settings("{plain}")) as served:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage(Path(folder), more=provider_settings("{plain}") + LIMIT) as served,
+    ):
         browser = Browser(node, chromium, Path(folder))
         for _ in range(2):
             play_others(served, lambda: clock.wait(PAUSE))
@@ -79,6 +83,9 @@ def main() -> int:
         page.find(".session-row:has-text('weather service')").click()
         page.find(".turns").wait()
         take_picture(page, "session")
+        page.show("#/usage?show=p95&since=1h")
+        page.find(".plot canvas").wait()
+        take_picture(page, "usage")
         browser.close()
     return 0
 
