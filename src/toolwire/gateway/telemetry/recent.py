@@ -49,11 +49,11 @@ class RecentExchanges:
 
     def add(self, record: ExchangeRecord, headers: Mapping[str, str] = EMPTY_MAPPING) -> None:
         """Keep an exchange that starts, without its headers."""
-        if self._exchanges and len(self._exchanges) >= self.max_exchanges:
+        exchanges = self._exchanges
+        if len(exchanges) >= self.max_exchanges:  # at least one: with none, nothing is added
             self._remove_oldest()
-        self._last_number += 1
-        record.number = self._last_number
-        self._exchanges.append(record)
+        record.number = self._last_number = self._last_number + 1
+        exchanges.append(record)
 
     def take(self, size: int) -> bool:
         """Reserve memory for captured traffic; False if there is not enough, though nothing is left to remove."""
