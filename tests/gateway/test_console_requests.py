@@ -10,7 +10,7 @@ import pytest
 
 from gateway.raw_exchange import RawConnection, Served, answer, ask, call, play_script, refusal, request_of, stage
 from gateway.test_console import API, run_gateway
-from toolwire.gateway.surfaces.console import api
+from toolwire.gateway.surfaces.console.api_usage import RequestReport
 from toolwire_conformance.peers.peer import encode_json
 from waits import wait_until
 
@@ -26,13 +26,13 @@ soft = true
 """
 
 
-def read_requests(served: Served, query: str = "") -> api.RequestReport:
+def read_requests(served: Served, query: str = "") -> RequestReport:
     got = ask(served.port, "GET", f"{API}requests?{query}")
     assert got.status == 200, got.data
-    return msgspec.json.decode(got.data, type=api.RequestReport)
+    return msgspec.json.decode(got.data, type=RequestReport)
 
 
-def wait_for_requests(served: Served, count: int, query: str = "") -> api.RequestReport:
+def wait_for_requests(served: Served, count: int, query: str = "") -> RequestReport:
     wait_until(lambda: read_requests(served, query).total.requests >= count)
     return read_requests(served, query)
 

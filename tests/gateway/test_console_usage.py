@@ -17,7 +17,7 @@ from forked_commands import trust_file
 from gateway.raw_exchange import Served, ask, call, play_script, stage
 from gateway.state_clients import store_url
 from gateway.test_console import API
-from toolwire.gateway.surfaces.console import api
+from toolwire.gateway.surfaces.console.api_usage import UsageReport
 from waits import wait_until
 
 PRICES = '[models."anthropic/priced-*".facts.prices]\ninput = 5.0\ncache_read = 0.5\noutput = 25.0\n'
@@ -43,7 +43,7 @@ def stage_gateway(folder: Path) -> Iterator[Served]:
 def read_usage(served: Served, query: str) -> Any:
     got = ask(served.port, "GET", f"{API}usage?{query}")
     assert got.status == 200
-    msgspec.json.decode(got.data, type=api.UsageReport)
+    msgspec.json.decode(got.data, type=UsageReport)
     return got.json()
 
 

@@ -9,7 +9,7 @@ from toolwire.gateway.features.costs import report
 from toolwire.gateway.features.limits.report import LimitUse
 from toolwire.gateway.models.amounts import from_units
 from toolwire.gateway.settings.problems import suggest_name
-from toolwire.gateway.surfaces.console import api
+from toolwire.gateway.surfaces.console.api_usage import CacheCause, LimitReport, LimitRow, RequestReport, RequestRow
 from toolwire.gateway.surfaces.console.rows import CleanText, shorten_amount
 from toolwire.gateway.telemetry.request_counts import (
     DAY,
@@ -44,7 +44,7 @@ def read_query(by: str, step: str, since: str, only: Iterable[str], now: float) 
     return CountQuery(by, STEPS[step], report.read_time(since, now, "--since"), filters)
 
 
-def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clean: CleanText) -> api.RequestReport:
+def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clean: CleanText) -> RequestReport:
     sums = add_sums(parts)
     groups: dict[str, Counts] = {}
     total = Counts()
@@ -56,7 +56,7 @@ def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clea
     steps: dict[tuple[int, str], Counts] = {}
     for time, name, counts in sums.counts:
         steps.setdefault((time, name if name in lines else OTHERS), Counts()).add(counts)
-    return api.RequestReport(
+    return RequestReport(
         by=query.by,
         step_seconds=query.step,
         since=query.since,
@@ -69,10 +69,10 @@ def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clea
     )
 
 
-def _write_row(time: int | None, name: str, counts: Counts) -> api.RequestRow:
+def _write_row(time: int | None, name: str, counts: Counts) -> RequestRow:
     missed = counts.sum_missed()
     durations, first_bytes = counts.durations, counts.first_bytes
-    return api.RequestRow(
+    return RequestRow(
         time=time,
         name=name,
         requests=counts.requests,
@@ -90,10 +90,10 @@ def _write_row(time: int | None, name: str, counts: Counts) -> api.RequestRow:
     )
 
 
-def _write_causes(total: Counts) -> Sequence[api.CacheCause]:
+def _write_causes(total: Counts) -> Sequence[CacheCause]:
     causes = sorted(total.missed.items(), key=lambda pair: (-pair[1].cost, -pair[1].tokens, pair[0]))
     return [
-        api.CacheCause(
+        CacheCause(
             cause=cause,
             turns=missed.turns,
             missed_tokens=missed.tokens,
@@ -104,9 +104,9 @@ def _write_causes(total: Counts) -> Sequence[api.CacheCause]:
     ]
 
 
-def write_limits(uses: Iterable[LimitUse], clean: CleanText) -> api.LimitReport:
+def write_limits(uses: Iterable[LimitUse], clean: CleanText) -> LimitReport:
     rows = [
-        api.LimitRow(
+        LimitRow(
             limit=clean(use.limit),
             group=clean(use.group),
             amount=use.amount,
@@ -118,10 +118,10 @@ def write_limits(uses: Iterable[LimitUse], clean: CleanText) -> api.LimitReport:
         )
         for use in uses
     ]
-    return api.LimitReport(limits=sorted(rows, key=_order_limit)[:MAX_SUMS])
+    return LimitReport(limits=sorted(rows, key=_order_limit)[:MAX_SUMS])
 
 
-def _order_limit(row: api.LimitRow) -> tuple[Decimal, str, str, str]:
+def _order_limit(row: LimitRow) -> tuple[Decimal, str, str, str]:
     share = (row.used + row.reserved) / row.maximum if row.maximum else Decimal(1)
     return (-share, row.limit, row.amount, row.group)
 
