@@ -230,3 +230,53 @@ def test_whatever_the_cuts_the_text_is_the_same(pieces: list[str]) -> None:
     shown = b"".join(hidden.feed(piece.encode()) for piece in pieces if piece) + hidden.close()
     assert shown.decode() == hide("".join(pieces))
     assert not hidden.is_waiting
+
+
+def part(text: str, index: int) -> str:
+    opened = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+    closed = {"type": "content_block_stop", "index": index}
+    return event(opened) + block({"type": "text_delta", "text": text}, index) + event(closed)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 11])
+def test_a_key_in_several_parts_is_hidden(size: int) -> None:
+    """Clients put the texts of all parts together."""
+    pieces = ["is s", *(KEY[at : at + size] for at in range(0, len(KEY), size)), " z"]
+    found = re.findall(r'"text":"(.*?)"', hide("".join(part(piece, index) for index, piece in enumerate(pieces))))
+    assert "".join(found) == "is s[key] z"
+    in_one_event = event({"candidates": [{"content": {"parts": [{"text": piece} for piece in pieces]}, "index": 0}]})
+    assert "".join(re.findall(r'"text":"(.*?)"', hide(in_one_event))) == "is s[key] z"
+
+
+def hide_body(body: str) -> str:
+    return AnswerKeys(KeyFilter([KEY])).clean_body(body.encode()).decode()
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("size", [1, 2, 7, 11, 40])
+def test_a_key_in_several_parts_of_a_whole_answer_is_hidden(size: int, indent: int | None) -> None:
+    pieces = ["is s", *(KEY[at : at + size] for at in range(0, len(KEY), size)), f" {KEY[:5]}", " z", "\n\\ s"]
+    parts = [{"type": "text", "text": piece, "annotations": [], "id": "part_s"} for piece in pieces]
+    shown = json.loads(hide_body(json.dumps({"role": "assistant", "content": parts, "usage": {}}, indent=indent)))
+    assert "".join(part["text"] for part in shown["content"]) == f"is s[key] {KEY[:5]} z\n\\ s"
+    assert shown["role"] == "assistant"
+
+
+def test_a_whole_answer_without_a_key_stays_as_it_is() -> None:
+    for texts in (["is s", "o", KEY[:9]], [KEY[3:], KEY[:3]], [KEY[:9], "x", KEY[9:]], ["\\u0073", '"s', "ss"]):
+        body = json.dumps({"content": [{"text": text} for text in texts]})
+        assert hide_body(body) == body
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_key_that_is_escaped_in_arguments_is_hidden(depth: int) -> None:
+    """Arguments are JSON within JSON, and some arguments are JSON again."""
+    text = '{"a":"' + "".join(f"\\u{ord(letter):04x}" for letter in KEY) + '"}'
+    for _ in range(depth - 1):
+        text = json.dumps({"a": text})
+    for shown in (
+        hide_body(json.dumps({"function": {"arguments": text}})),
+        hide(chat({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})),
+    ):
+        assert "u006b" not in shown
+        assert "[key]" in shown

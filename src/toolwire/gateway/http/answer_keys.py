@@ -10,6 +10,8 @@ from toolwire.gateway.http.redact import HIDDEN_KEY, KeyFilter
 
 MAX_LINE = 16 * 1024
 """Bytes of an event in which pieces of a key are searched for: events with a few letters are short."""
+MAX_BODY = 128 * 1024
+"""The same for a whole body, of which all strings are read at once."""
 MAX_HELD = 512 * 1024
 """Bytes of events that wait for the rest of a key, at most."""
 EVENTS_PER_LETTER = 4
@@ -26,7 +28,7 @@ _EVENT_START = b"data:"
 _MEMBER = re.compile(rb'(?<!\\)"((?:[^"\\]|\\.)*+)"\s*:\s*"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 """A member that is a string. No opening quotation mark stands behind a backslash."""
 _INDEX = re.compile(rb'[iI]ndex"\s*:\s*(\d+)')
-_LETTERS = re.compile(rb"\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL)
+_LETTERS = re.compile(rb"\\{1,4}u00[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL)
 _SHORT_ESCAPES = {b"\\n": b"\n", b"\\t": b"\t", b"\\r": b"\r", b"\\b": b"\b", b"\\f": b"\f", b"\\\\": b""}
 
 _Slot = tuple[tuple[bytes, ...], bytes, int]
@@ -105,6 +107,20 @@ class AnswerKeys:
         self.is_waiting = bool(rest or self._lines)
         return out
 
+    def clean_body(self, data: bytes) -> bytes:
+        """A whole body without keys, also those that several of its strings spell."""
+        data = self.feed(data) + self.close()
+        if len(data) > MAX_BODY or self.known.is_clean(data) or data.find(_EVENT_START) >= 0:
+            return data
+        text = b"".join([text for name, text in _MEMBER.findall(data) if name not in _LABELS])
+        if self.known.find_key(_read_letters(text, 0).text) is None:
+            return data
+        members = [member for member in _MEMBER.finditer(data) if member[1] not in _LABELS]
+        pieces = [_Piece(self._first_line, _read_letters(one[2], one.start(2)), 0) for one in members]
+        self._lines.append(data)
+        self._cut_keys(pieces, b"".join([piece.letters.text for piece in pieces]))
+        return self._release()
+
     def close(self) -> bytes:
         """What still waits."""
         rest, self._rest = self._rest, b""
@@ -147,8 +163,10 @@ class AnswerKeys:
         self._held_size -= sum(map(len, lines))
         for number in range(self._first_line, end) if self._cuts else ():
             line = lines[number - self._first_line]
+            shown = len(line)
             for begin, stop, instead in sorted(self._cuts.pop(number, ()), reverse=True):
-                line = line[:begin] + instead + line[stop:]
+                if stop <= shown:  # not a second time
+                    line, shown = line[:begin] + instead + line[stop:], begin
             lines[number - self._first_line] = line
         self._first_line = end
         return b"".join(lines)
@@ -170,25 +188,38 @@ class AnswerKeys:
             # What every event says is no text that goes on.
             is_repeated = self._last_texts.get(slot) == text
             begin = 0 if text.find(b"\\") >= 0 else self.known.find_start(text)
-            if text and (slot in self._starts or begin < (1 if is_repeated else len(text))):
+            if text and (self._starts or begin < (1 if is_repeated else len(text))):
                 self._search_text(slot, _read_letters(text, member.start(2)), is_repeated)
         self._last_texts = texts
 
     def _search_text(self, slot: _Slot, letters: _Letters, is_repeated: bool) -> None:
-        start = self._starts.pop(slot, None)
+        start = self._take_start(slot, letters.text)
         before = start.text if start is not None else b""
         pieces = [
             *(start.pieces if start is not None else ()),
             _Piece(self._first_line + len(self._lines) - 1, letters, 0),
         ]
-        text = before + letters.text
+        pieces, text = self._cut_keys(pieces, before + letters.text)
+        begin = self.known.find_start(text)
+        if begin < len(text) and not (is_repeated and len(text) - begin < len(letters.text)):
+            self._starts[slot] = _Start(text[begin:], _skip_letters(pieces, begin), self._events)
+
+    def _take_start(self, slot: _Slot, text: bytes) -> _Start | None:
+        """The start of a key before a text. Clients also put the texts of several parts together, so it may be the end
+        of another text, if the key goes on here; perhaps it also goes on there."""
+        own = self._starts.pop(slot, None)
+        if own is not None and self.known.goes_on(own.text, text):
+            return own
+        others = reversed(self._starts.values())
+        return next((one for one in others if self.known.goes_on(one.text, text)), own)
+
+    def _cut_keys(self, pieces: list[_Piece], text: bytes) -> tuple[list[_Piece], bytes]:
+        """Hide the keys in the text of these pieces. What follows the last one."""
         while (found := self.known.find_key(text)) is not None:
             begin, end = found
             self._cut_key(_skip_letters(pieces, begin), end - begin)
             pieces, text = _skip_letters(pieces, end), text[end:]
-        begin = self.known.find_start(text)
-        if begin < len(text) and not (is_repeated and len(text) - begin < len(letters.text)):
-            self._starts[slot] = _Start(text[begin:], _skip_letters(pieces, begin), self._events)
+        return pieces, text
 
     def _cut_key(self, pieces: list[_Piece], size: int) -> None:
         """Hide the key with which these pieces begin."""
@@ -225,7 +256,7 @@ def _read_letters(text: bytes, begin: int) -> _Letters:
 
 def _unescape(letter: bytes) -> bytes:
     if len(letter) > len(b"\\u"):
-        letter = chr(int(letter.removeprefix(b"\\u"), 16)).encode("utf-8", "surrogatepass")
+        letter = chr(int(letter[-4:], 16)).encode("utf-8", "surrogatepass")
         return b"" if letter == b"\\" else letter
     return _SHORT_ESCAPES.get(letter, letter[1:])
 

@@ -216,7 +216,7 @@ class HttpResponse:
         if isinstance(data, TransportError):
             self._final_result = data
         elif self._hidden is not None:
-            data = self._hidden.feed(data) + self._hidden.close()
+            data = self._hidden.clean_body(data)
         return data
 
     async def wait_for_data(self, seconds: float) -> bool:

@@ -44,6 +44,10 @@ class MessageKeys:
         self.is_waiting = bool(self._rest or self._held)
         return shown
 
+    def clean_body(self, data: bytes) -> bytes:
+        """A whole body without keys."""
+        return self.feed(data) + self.close()
+
     def close(self) -> bytes:
         """What still waits."""
         rest, self._rest = bytes(self._rest), bytearray()

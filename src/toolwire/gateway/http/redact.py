@@ -482,10 +482,12 @@ class KeyFilter:
         self._keys = tuple(key.encode("utf-8", "surrogateescape") for key in known)
         found = {form.encode("utf-8", "surrogateescape") for key in known for form in list_forms(key)}
         self._forms = tuple(sorted(found, key=len, reverse=True))
-        self._escaped = re.compile("|".join(map(_escaped_pattern, known)).encode("utf-8", "surrogateescape"))
+        self._escaped = re.compile(
+            "|".join([_escaped_pattern(key, _NESTED_ESCAPES) for key in known]).encode("utf-8", "surrogateescape")
+        )
         self._starts = tuple({form[:size] for form in self._forms for size in range(1, len(form))})
         self._last_bytes = frozenset(b"".join(self._forms)) | frozenset(b"0123456789abcdefABCDEF\\u")
-        self._longest = max((len("\\u0000") * len(key) for key in self._keys), default=0)
+        self._longest = max((len("\\\\\\\\u0000") * len(key) for key in self._keys), default=0)
         ends = sorted({key[:size] for key in self._keys for size in range(1, _SPELLED_START)})
         self._ends_like_key = re.compile(
             rb'"(?:%b)(?!\s*:)' % b"|".join(rb'(?<=%b")' % re.escape(end) for end in ends)
@@ -543,6 +545,11 @@ class KeyFilter:
         found = [(at, at + len(key)) for key in self._keys if (at := letters.find(key)) >= 0]
         return min(found, default=None)
 
+    def goes_on(self, start: bytes, letters: bytes) -> bool:
+        """Does a key go on with these letters after its start?"""
+        text = start + letters
+        return any(key.startswith(text[: len(key)]) for key in self._keys)
+
     def find_start(self, letters: bytes) -> int:
         """Where the start of a key begins with which the letters end; their length if there is none."""
         begin = len(letters)
@@ -556,6 +563,8 @@ class KeyFilter:
 
 
 _ESCAPE = b"\\u00"
+_NESTED_ESCAPES = r"\\{1,4}u00"
+"""Arguments are JSON within JSON: their letters may be escaped twice."""
 _SPELLED_START = 3
 """Bytes of a key that are searched for in every answer; of less, only those with which a string ends."""
 
