@@ -136,6 +136,9 @@ def test_what_the_configuration_said_is_replayed(wire: RawProvider, tmp_path: Pa
             answers.append((got.content, [call.to_dict()["function"] for call in got.tool_calls or ()]))
     assert answers[0] == answers[1]
     assert len(scene.asked) == 1
+    (file,) = tmp_path.iterdir()
+    (case,) = read_case(json.loads(file.read_text()))
+    assert case.configured == (row != "a server of a known kind")  # a gateway that is not set up alike cannot play it
 
 
 def test_a_conversation_with_a_secret_is_replayed(wire: RawProvider, tmp_path: Path) -> None:

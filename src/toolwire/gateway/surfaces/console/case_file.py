@@ -17,6 +17,8 @@ MAX_ARGUMENT = 100_000
 """Bytes of a body in a command: Linux takes 128 kB in one argument. For a longer one the command names a file."""
 CASE_ID = 9000
 """The number of a case that was not reported."""
+NEEDS_SETTINGS = frozenset({"calls", "policy", "translate"})
+"""What changes questions and answers, and is the operator's choice."""
 
 
 def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
@@ -42,7 +44,8 @@ def write_case(
     settings: Mapping[str, Json] = EMPTY_MAPPING,
 ) -> bytes:
     """The exchange as the file of a case: what the client sent, what each provider was sent and answered, and what the
-    client got. b"" if it was not captured. `settings` are for who replays it."""
+    client got. b"" if it was not captured. `settings` are for who replays it; with `NEEDS_SETTINGS` among them, only a
+    gateway that is set up alike can play the case."""
     capture = record.traffic.capture
     if capture is None or not capture.upstream_calls:
         return b""
@@ -64,6 +67,7 @@ def write_case(
         },
         "client_sees": {"status": record.status},
         **({"settings": dict(settings)} if settings else {}),
+        **({"configured": True} if NEEDS_SETTINGS & settings.keys() else {}),
     }
     return clean(msgspec.json.format(msgspec.json.encode(case), indent=2).decode()).encode()
 
