@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from anthropic import AnthropicBedrock
@@ -269,6 +270,47 @@ def test_keys_that_have_ended_are_read_again(tmp_path: Path, monkeypatch: pytest
         set_keys(monkeypatch, new)
         assert ask_claude(port, NEW).status == 200
     assert len(cloud.seen) == 3
+
+
+ERRORS = {
+    "ValidationException": (400, "invalid_request_error"),
+    "AccessDeniedException": (403, "permission_error"),
+    "ResourceNotFoundException": (404, "not_found_error"),
+    "ThrottlingException": (429, "rate_limit_error"),
+    "InternalServerException": (500, "api_error"),
+}
+"""What AWS says, and what Anthropic calls it."""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("model", [OLD, NEW])
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_of_aws_has_the_clients_shape(tmp_path: Path, name: str, model: str, stream: bool) -> None:
+    """Also where the protocol is the client's own: the error is not of that protocol."""
+    status, kind = ERRORS[name]
+    error = Answer(status, {"message": "It said so."}, {"x-amzn-errortype": f"{name}:http://internal.amazon.com/"})
+    with serve_cloud(lambda seen: error) as cloud, stage(tmp_path, cloud, server=SERVER.replace("= 1", "= 0")) as port:
+        got = ask_claude(port, model, stream)
+        body = {"anthropic_version": "bedrock-2023-05-31", **HELLO}
+        verb = "invoke-with-response-stream" if stream else "invoke"
+        invoked = ask(port, "POST", f"/model/bedrock%2F{quote(model)}/{verb}", json.dumps(body).encode())
+    said = got.json()
+    assert (got.status, said["type"], said["error"]["type"]) == (status, "error", kind)
+    assert said["error"]["message"].startswith("It said so. (from the provider `bedrock`")
+    assert invoked.headers["x-amzn-errortype"] == name
+    assert invoked.json()["message"].startswith("It said so.")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_an_error_of_aws_has_the_shape_of_openai(tmp_path: Path, path: str) -> None:
+    error = Answer(403, {"Message": "It said so."}, {"x-amzn-errortype": "AccessDeniedException"})
+    body = {"model": "bedrock/openai.gpt-5.5", "input": "hi", "messages": [{"role": "user", "content": "hi"}]}
+    body.pop("messages" if path == "/v1/responses" else "input")
+    with serve_cloud(lambda seen: error) as cloud, stage(tmp_path, cloud) as port:
+        got = ask(port, "POST", path, json.dumps(body).encode())
+    assert got.status == 403
+    assert got.json()["error"].keys() >= {"message", "type", "param", "code"}
+    assert got.json()["error"]["message"].startswith("It said so.")
 
 
 def test_keys_that_stay_refused_are_asked_for_once(tmp_path: Path) -> None:

@@ -57,10 +57,14 @@ def text_field(error: Object, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+UNSHAPED_KEYS = ("message", "Message", "detail", "error")
+"""Where servers say it. Gateways of AWS write `Message`."""
+
+
 def read_unshaped_error(body: Json, status: int) -> str:
     """What an error says that does not have the shape of its protocol: a text, the page of a proxy, nothing, or JSON of
     another server, such as FastAPI's `detail`."""
-    fields = (body.get("message"), body.get("detail"), body.get("error")) if isinstance(body, dict) else (body,)
+    fields = [body.get(key) for key in UNSHAPED_KEYS] if isinstance(body, dict) else [body]
     text = next((field for field in fields if isinstance(field, str) and field.strip()), "")
     has_more = any(body.values()) if isinstance(body, dict) else bool(body) and not isinstance(body, str)
     if not text and has_more:

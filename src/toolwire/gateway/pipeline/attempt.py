@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Response, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, encode, expect_object
@@ -222,6 +222,8 @@ async def _read_error_response(
     failure = error.failure or Failure("upstream", "", 502)
     headers = client_response_headers(call, upstream, response.headers, prepared.loss_codes)
     is_own = not exchange.is_cross_protocol and _is_json_error(response, data)
+    if upstream.provider.platform and is_own:  # a cloud may say it in its own way, whatever the protocol
+        is_own = _has_shape_of(exchange.client, data)
     if not is_own or error_replies.is_missing_path(upstream, failure):
         return error_replies.provider_failure(call, upstream, failure, headers)
     if is_lasting(failure):
@@ -239,6 +241,12 @@ def _is_json_error(response: UpstreamResponse, data: bytes) -> bool:
         return decode(data) not in ({}, [], None, "")
     except Malformed:
         return False
+
+
+def _has_shape_of(codec: Codec, data: bytes) -> bool:
+    """Has this JSON the members that errors of the protocol have?"""
+    body = decode(data)
+    return isinstance(body, dict) and codec.write_error(Failure("server", "")).body.keys() <= body.keys()
 
 
 def _make_final(failed: AttemptFailed, tools_were_run: bool) -> AttemptFailed:
