@@ -19,11 +19,13 @@ from toolwire.core.ir import (
     Media,
     Opaque,
     Origin,
+    Part,
     ProviderCall,
     ProviderResult,
     Request,
     Response,
     Settings,
+    Turn,
     UnknownField,
     source_path,
 )
@@ -244,6 +246,19 @@ class Ledger(msgspec.Struct, eq=False):
         if finish.detail:
             what = f"the message about the end was left out: {finish.detail[:MAX_QUOTED]}"
             self.note("no-counterpart", source_path(finish), what)
+
+    def drop_media(self, turn: Turn) -> tuple[Part, ...]:
+        """The parts of an assistant's turn without images and documents, which some targets take of the user only."""
+        for part in turn.parts:
+            if isinstance(part, Media):
+                what = f"{part.mime or part.kind} in an assistant turn was left out"
+                self.note("media-dropped", source_path(part) or source_path(turn), what)
+        return tuple([part for part in turn.parts if not isinstance(part, Media)])
+
+    def note_other_choices(self, response: Response, why: str = "") -> None:
+        """Note the answers after the first, where the target has one only."""
+        for other in response.choices[1:]:
+            self.note("no-counterpart", source_path(other), f"answer {other.index} was left out", why)
 
     def note_media_name(self, part: Media) -> None:
         """Note the name of an image or a recording, where the target has no field for it."""

@@ -488,7 +488,7 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
                 ledger.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
         parts = turn.parts
         if own is None and turn.role == "assistant" and Media in map(type, parts):
-            parts = _drop_media(turn, ledger)
+            parts = ledger.drop_media(turn)
         content = write_content(parts, own, ledger)
         if not content and own is None and turn.role == "user" and Media in map(type, parts):
             # Without the turn the roles of its neighbours would be wrong.
@@ -498,15 +498,6 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
             message: Object = {"role": names.WIRE_ROLES[turn.role], "content": content}
             messages.append(message if own is None else restore_original_keys(message, own, NAME))
     return messages
-
-
-def _drop_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
-    """Anthropic accepts no images or documents in assistant turns."""
-    for part in turn.parts:
-        if isinstance(part, Media):
-            what = f"{part.mime or part.kind} in an assistant turn was left out"
-            ledger.note("media-dropped", source_path(part) or source_path(turn), what)
-    return tuple([part for part in turn.parts if not isinstance(part, Media)])
 
 
 # --- thinking ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from toolwire.core.ir import (
     Format,
     Media,
     Origin,
-    Part,
     Request,
     Settings,
     Turn,
@@ -248,7 +247,7 @@ def _write_turns(request: Request, own: Origin | None, writing: Writing) -> list
         role = turn.role if origin is not None else names.WIRE_ROLES[turn.role]
         parts = turn.parts
         if origin is None and role == "assistant" and Media in map(type, parts):
-            parts = _drop_media(turn, writing.ledger)
+            parts = writing.ledger.drop_media(turn)
         content = write_content(parts, writing)
         if origin is None and role == "user":
             content = _fit_user_content(turn, content, writing.ledger)
@@ -256,15 +255,6 @@ def _write_turns(request: Request, own: Origin | None, writing: Writing) -> list
             message: Object = {"role": role, "content": content}
             messages.append(message if origin is None else restore_original_keys(message, origin, NAME))
     return messages
-
-
-def _drop_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
-    """Images and documents are accepted in turns of the user only."""
-    for part in turn.parts:
-        if isinstance(part, Media):
-            what = f"{part.mime or part.kind} in an assistant turn was left out"
-            ledger.note("media-dropped", source_path(part) or source_path(turn), what)
-    return tuple([part for part in turn.parts if not isinstance(part, Media)])
 
 
 def _fit_user_content(turn: Turn, content: list[Object], ledger: Ledger) -> list[Object]:

@@ -147,9 +147,8 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
         body: Object = write_error(response.failure).body
         return body
     choice = response.choices[0] if response.choices else Choice(0, ())
-    for other in response.choices[1:]:
-        what, why = f"answer {other.index} was left out", "Converse gives one answer only"
-        ledger.note("no-counterpart", source_path(other), what, why)
+    if len(response.choices) > 1:
+        ledger.note_other_choices(response, "Converse gives one answer only")
     for part in choice.parts:
         if type(part) is Text or type(part) is Refusal:
             ledger.note_logprobs(part.logprobs)

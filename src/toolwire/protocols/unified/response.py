@@ -273,9 +273,8 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     """The whole answer. If it failed, or if arguments do not parse, it has an `error` (see `has_error`)."""
     if (wire := intact_wire(response.origin)) is not None:
         return wire
-    for other in response.choices[1:]:
-        what, why = f"answer {other.index} was left out", "unified has one answer only"
-        ledger.note("no-counterpart", source_path(other), what, why)
+    if len(response.choices) > 1:
+        ledger.note_other_choices(response, "unified has one answer only")
     choice = response.choices[0] if response.choices else None
     error = None if response.failure is None else write_failure(response.failure)
     if choice is not None:
