@@ -10,7 +10,13 @@ from toolwire import Stream, translate
 from toolwire.core import events, ir, json_values
 from toolwire.protocols import CODECS
 
-SIZES = {"small": (1, 2, 80, 0), "agent": (24, 60, 2_300, 1), "dense": (24, 120, 1_500, 0), "huge": (40, 400, 4_400, 1)}
+SIZES = {
+    "small": (1, 2, 80, 0),
+    "session": (12, 8, 2_300, 1),
+    "agent": (24, 60, 2_300, 1),
+    "dense": (24, 120, 1_500, 0),
+    "huge": (40, 400, 4_400, 1),
+}
 """Tools, rounds of call and result, characters of each result, and whether prompt and tools are as wordy as agents'.
 
 An agent's session is mostly source code that was read and edited, behind a long prompt and wordy tools. `dense` has

@@ -20,7 +20,7 @@ from bench.gateway.measure import DIRECT, STREAMS, Case, Site, rounds
 from bench.gateway.processes import DidNotStart
 from bench.gateway.systems import SYSTEMS
 
-PARTS = ("small", "agent", *STREAMS, "start")
+PARTS = ("small", "session", "agent", *STREAMS, "start")
 PAIRS = (
     ("openai-chat", "openai-chat"),
     ("anthropic", "anthropic"),

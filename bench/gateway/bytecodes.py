@@ -1,7 +1,7 @@
 """How much the interpreter does for an exchange: calls of our own functions and their bytecodes, counted, so that no
 clock is needed.
 
-python -m bench.gateway.bytecodes [--pair CLIENT TARGET] [--system NAME] [--functions N]
+python -m bench.gateway.bytecodes [--pair CLIENT TARGET] [--system NAME] [--size SIZE] [--functions N]
 
 Provider, gateway and client run in one process and talk over real sockets. The clock of their event loop stands still
 while they are counted, so that the counts are the same on every machine: nothing times out, and what waits for a moment
@@ -40,6 +40,7 @@ from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
 SOURCE = str(Path(toolwire.__file__).parent)
 TIMES = 10
+SMALL = canned.SIZES[0]
 SYSTEMS = (OURS, BARE, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED, SIGNED)
 
 
@@ -60,12 +61,14 @@ class StoppedClock(asyncio.SelectorEventLoop):
         return self.now
 
 
-def count_bytecodes(client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS) -> Count:
-    """The bytecodes of one small exchange. The events of a stream come one by one."""
+def count_bytecodes(
+    client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS, size: str = SMALL
+) -> Count:
+    """The bytecodes of one exchange. The events of a stream come one by one."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         os.environ.update({"BENCH_KEY": "bench", **systems.AWS_KEYS})
         with asyncio.Runner(loop_factory=StoppedClock) as runner:
-            found, calls = runner.run(_run_exchanges(Path(folder), client, target, stream, times, system))
+            found, calls = runner.run(_run_exchanges(Path(folder), client, target, stream, times, system, size))
     rows = [(count / times, _function_name(code)) for code, count in found.most_common()]
     return Count(sum(count for count, _ in rows), calls.total() / times, rows)
 
@@ -75,14 +78,14 @@ def an_event(client: str, target: str, whole: Count, times: int = 2, system: str
     return (count_bytecodes(client, target, True, times, system).total - whole.total) / len(canned.events(target))
 
 
-def count_all(client: str, target: str, system: str) -> dict[str, int]:
-    whole = count_bytecodes(client, target, system=system)
-    event = an_event(client, target, whole, system=system)
-    return {"calls": round(whole.calls), "bytecodes": round(whole.total), "event": round(event)}
+def count_all(client: str, target: str, system: str, size: str = SMALL) -> dict[str, int]:
+    whole = count_bytecodes(client, target, system=system, size=size)
+    counted = {"calls": round(whole.calls), "bytecodes": round(whole.total)}
+    return counted if size != SMALL else {**counted, "event": round(an_event(client, target, whole, system=system))}
 
 
 async def _run_exchanges(
-    folder: Path, client: str, target: str, stream: bool, times: int, system: str
+    folder: Path, client: str, target: str, stream: bool, times: int, system: str, size: str
 ) -> tuple[Counter[CodeType], Counter[CodeType]]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, StoppedClock)
@@ -91,7 +94,7 @@ async def _run_exchanges(
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
     port: int = bound.getsockname()[1]
-    path, body = canned.build_request(canned.requests("small")[client], client, canned.MODELS[target], stream)
+    path, body = canned.build_request(canned.requests(size)[client], client, canned.MODELS[target], stream)
     job = load.Job(
         port=port,
         path=path,
@@ -162,20 +165,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.gateway.bytecodes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pair", nargs=2, metavar=("CLIENT", "TARGET"), help="this pair only")
     parser.add_argument("--system", choices=SYSTEMS, default=OURS, help="toolwire with other settings")
+    parser.add_argument("--size", choices=canned.SIZES, default=SMALL, help="of the requests")
     parser.add_argument("--json", action="store_true", help="write the counts as JSON")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="show the dearest functions as well")
     chosen = parser.parse_args()
     pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else PAIRS
     if chosen.json:
-        print(
-            json.dumps({f"{client} → {target}": count_all(client, target, chosen.system) for client, target in pairs})
-        )
+        counted = [count_all(client, target, chosen.system, chosen.size) for client, target in pairs]
+        names = [f"{client} → {target}" for client, target in pairs]
+        print(json.dumps(dict(zip(names, counted, strict=True))))
         return 0
     print(f"{'':36}{'calls':>10}{'bytecodes':>10}{'an event':>10}")
     for client, target in pairs:
-        whole = count_bytecodes(client, target, system=chosen.system)
-        event = an_event(client, target, whole, system=chosen.system)
-        print(f"{f'{client} → {target}':36}{whole.calls:10,.0f}{whole.total:10,.0f}{event:10,.0f}", flush=True)
+        whole = count_bytecodes(client, target, system=chosen.system, size=chosen.size)
+        event = f"{an_event(client, target, whole, system=chosen.system):10,.0f}" if chosen.size == SMALL else ""
+        print(f"{f'{client} → {target}':36}{whole.calls:10,.0f}{whole.total:10,.0f}{event}", flush=True)
         for count, name in whole.functions[: chosen.functions]:
             print(f"{count:10,.0f}  {name}")
     return 0

@@ -27,7 +27,7 @@ PATHS = {
     "gemini": "/v1beta/models/{model}:generateContent",
 }
 MODELS = {name: bodies.MODELS[name] for name in PATHS}
-SIZES = ("small", "agent")
+SIZES = ("small", "session", "agent")
 
 
 def protocol_of(path: str) -> str | None:
@@ -163,8 +163,8 @@ def _gemini(words: list[str], arguments: list[str]) -> list[Any]:
 
 
 def requests(size: str) -> dict[str, Object]:
-    """The same request in each protocol: one tool and a short message, or an agent's session of 250 kB."""
-    base = bodies.conversation(*bodies.SIZES["agent"]) if size == "agent" else bodies.conversation(1, 0, 0, 0)
+    """The same request in each protocol: one tool and a short message, or an agent's session of 62 kB or 250 kB."""
+    base = bodies.conversation(1, 0, 0, 0) if size == "small" else bodies.conversation(*bodies.SIZES[size])
     if size == "small":
         del base["messages"][2:]
     del base["stream"]

@@ -45,7 +45,7 @@ class Case(Struct, frozen=True):
 
     @property
     def size(self) -> str:
-        return "agent" if self.part == "agent" else "small"
+        return self.part if self.part in canned.SIZES else "small"
 
     @property
     def pair(self) -> str:

@@ -86,6 +86,7 @@ class Results:
 
 TITLES = {
     "small": "small request (0.8 kB, one tool), whole answer",
+    "session": "request early in an agent's session (62 kB), whole answer",
     "agent": "agent's request (250 kB), whole answer",
     "stream": "small request, streamed answer, events 4 ms apart; µs an event = (streamed − whole) / events",
     "burst": "small request, streamed answer, events as fast as they can be written; µs an event likewise",

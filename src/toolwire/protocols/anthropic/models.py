@@ -314,8 +314,11 @@ def _breakpoints_in_turns(body: Object) -> list[Object]:
     """The blocks with a breakpoint in the turns, and those in results."""
     marked: list[Object] = []
     for message in body["messages"]:
-        for block in message["content"] if type(message["content"]) is list else ():
+        content = message["content"]
+        for block in content if type(content) is list else ():
+            if block.get("cache_control"):
+                marked.append(block)
             inner = block.get("content")
-            nodes = (block, *inner) if type(inner) is list else (block,)
-            marked += [node for node in nodes if isinstance(node, dict) and node.get("cache_control")]
+            if type(inner) is list:
+                marked += [node for node in inner if isinstance(node, dict) and node.get("cache_control")]
     return marked

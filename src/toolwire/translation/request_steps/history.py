@@ -305,13 +305,14 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
                 return False
             for part in parts:
                 if type(part) is Call:
-                    if part.id in seen:
+                    id = part.id
+                    if id in seen:
                         return False
-                    seen.add(part.id)
+                    seen.add(id)
                     if part.is_async and constraints.takes_async_calls:
-                        later.add(part.id)
+                        later.add(id)
                     else:
-                        waiting[part.id] = None
+                        waiting[id] = None
         elif not _answers_waiting_calls(
             parts if not later else tuple([part for part in parts if not _is_late_result(part, later)]),
             waiting,
@@ -331,16 +332,17 @@ def _answers_waiting_calls(
     parts: tuple[Part, ...], waiting: dict[str, None], any_order: bool, has_right_role: bool
 ) -> bool:
     """Are the results at the start, each for an open call? A turn without results must not come before them."""
-    results = 0
-    for position, part in enumerate(parts):
-        if type(part) is Result:
-            if position != results or not has_right_role or part.id not in waiting:
-                return False
-            if not any_order and part.id != next(iter(waiting)):
-                return False
-            del waiting[part.id]
-            results += 1
-    return bool(results) or not waiting
+    has_results = is_behind = False
+    for part in parts:
+        if type(part) is not Result:
+            is_behind = True
+            continue
+        id = part.id
+        if is_behind or not has_right_role or id not in waiting or not (any_order or id == next(iter(waiting))):
+            return False
+        del waiting[id]
+        has_results = True
+    return has_results or not waiting
 
 
 def _batch_history(turns: Iterable[Turn], ledger: Ledger) -> list[_CallBatch | Turn]:
