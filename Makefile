@@ -117,7 +117,7 @@ pictures: $(VENV)/.ready $(DOCS)/.ready ## Record the terminal pictures of the R
 lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) pyproject.toml --group build --output-file requirements/serve.txt
 	$(LOCK) pyproject.toml --group dev --output-file requirements/dev.txt
-	$(LOCK) pyproject.toml --extra store --extra redis --extra mcp --extra aws --extra google --group build --output-file requirements/gateway.txt
+	$(LOCK) pyproject.toml --extra store --extra redis --extra mcp --extra aws --extra google --extra otel --group build --output-file requirements/gateway.txt
 	$(LOCK) pyproject.toml --group frameworks --group build --output-file requirements/frameworks.txt
 	$(LOCK) --group docs --output-file requirements/docs.txt
 	$(LOCK) pyproject.toml --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
