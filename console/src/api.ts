@@ -203,6 +203,7 @@ export interface ExchangeRow {
   bytes_in: number;
   bytes_out: number;
   session: string;
+  conversation: string;
 }
 
 /** A header; the value is hidden unless it is known to be harmless. */

@@ -71,3 +71,12 @@ test("a time hides what is older", () => {
   const since = (minutes: string) => filterRows(old, readFilter(new URLSearchParams(`since=${minutes}`)), new Map(), now).map((row) => row.id);
   expect([since("15"), since("120"), since("0"), since("x")]).toEqual([["0-2"], ["0-1", "0-2"], ["0-1", "0-2"], ["0-1", "0-2"]]);
 });
+
+test("a session is a filter that is shown only while it is chosen", () => {
+  const turns = [makeRow({ id: "0-1", conversation: "c1" }), makeRow({ id: "0-2", conversation: "c2" }), makeRow({ id: "0-3", conversation: "c1" })];
+  const chosen = readFilter(new URLSearchParams("session=c1"));
+  expect(filterRows(turns, chosen).map((row) => row.id)).toEqual(["0-1", "0-3"]);
+  const sessionsOf = (filter: typeof chosen) => countFacets(turns, filter).find((facet) => facet.name === "session")!.values;
+  expect(sessionsOf(chosen)).toEqual([{ value: "c1", count: 2, isChosen: true }]);
+  expect(sessionsOf(readFilter(new URLSearchParams()))).toEqual([]);
+});

@@ -4,10 +4,12 @@ real gateway, with a provider that plays the model.
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -16,12 +18,26 @@ from console.exchanges import play_claude_session, play_others, provider_setting
 from console.install import MISSING, find_chromium
 from gateway.raw_exchange import Served, ask, stage
 from toolwire.gateway.surfaces.console.api import API_PATH
+from toolwire.gateway.telemetry.record import ExchangeRecord, UpstreamNames
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 MAX_BYTES = 200_000
 LIMIT = '[[limits]]\nname = "a month"\nper = "model"\ndollars_per_month = 2\nsoft = true\n'
 PAUSE = 0.06
 """Seconds between the events of a stream, so that the times look like those of a model."""
+
+
+def add_an_hour(served: Served) -> None:
+    """Requests of the hour before, which nobody waits for: the only ones here that are made up."""
+    start = time.time() - 3540
+    kinds = (("claude", "claude-opus-5-5", 9.0), ("openai", "gpt-5.5", 5.0), ("google", "gemini-3.8-flash", 2.0))
+    for second in range(0, 3540, 7):
+        for number, (provider, model, seconds) in enumerate(kinds):
+            wave = 1 + 0.4 * math.sin(second / 500 + number) + 0.3 * math.sin(second / 77 * (number + 1))
+            record = ExchangeRecord(request_id="", started=0.0, started_at=start + second, ended=seconds * wave)
+            record.upstream, record.first_byte = UpstreamNames(provider=provider, model=model), 0.3 * seconds
+            record.status = 529 if second % 217 == 0 and number == 0 else 200
+            served.gateway.telemetry.recent.counts.add([record])
 
 
 def find_row(served: Served, agent: str, number: int) -> str:
@@ -83,7 +99,8 @@ def main() -> int:
         page.find(".session-row:has-text('weather service')").click()
         page.find(".turns").wait()
         take_picture(page, "session")
-        page.show("#/usage?show=p95&since=1h")
+        add_an_hour(served)
+        page.show("#/usage?show=p50&since=1h")
         page.find(".plot canvas").wait()
         take_picture(page, "usage")
         browser.close()

@@ -51,7 +51,7 @@ def test_the_page_does_not_jump_when_nothing_matches(gallery: Gallery, open_page
     page = open_page(gallery.served, width=1600)
     page.show("")
     page.find(f"{ROWS} >> nth=0").wait()
-    boxes = "JSON.stringify([...document.querySelectorAll('.facets legend, .live-list, .filter-field')].map((one) => {const box = one.getBoundingClientRect(); return [box.left, box.width]}))"
+    boxes = "JSON.stringify([...document.querySelectorAll('.facets legend, .live-list, .filter-field')].map((one) => {const box = one.getBoundingClientRect(); return [box.left, box.top, box.width]}))"
     before = page.evaluate(boxes)
     values = page.find(".facet-value").count
     search_for(page, "nowhereatall", 0)
@@ -69,3 +69,26 @@ def test_a_time_is_chosen(gallery: Gallery, open_page: Open) -> None:
     page.find('role=combobox[name="Time"]').choose("1440")
     page.wait_until("location.hash.includes('since=1440')")
     page.find(ROWS).wait_for_count(shown)
+
+
+def test_the_exchanges_of_a_session_are_listed(gallery: Gallery, open_page: Open) -> None:
+    page = open_page(gallery.served, width=1600)
+    page.show(f"#/session/{gallery.session('claude')}")
+    page.text("Show its exchanges").click()
+    page.find(ROWS).wait_for_count(4)
+    assert page.find(".facet-value:has(input:checked)").count == 1
+    page.find(".facets >> text=Remove all filters").click()
+    page.find(f"{ROWS} >> nth=4").wait()
+
+
+def test_what_was_asked_can_be_read_on_a_phone(gallery: Gallery, open_page: Open) -> None:
+    page = open_page(gallery.served, width=360)
+    page.show("")
+    page.find(f"{ROWS} .asked >> nth=0").wait()
+    rooms = page.evaluate(
+        "[...document.querySelectorAll('.exchange-rows a:has(.asked)')].map((row) => {"
+        "const [asked, all] = [row.querySelector('.asked'), row].map((one) => one.getBoundingClientRect());"
+        "return [asked.width / all.width, row.querySelector('.tools').getBoundingClientRect().bottom <= all.bottom]})"
+    )
+    assert rooms
+    assert all(share > 0.35 and is_inside for share, is_inside in rooms), rooms

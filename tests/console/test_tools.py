@@ -164,6 +164,7 @@ def hash_key(key: str) -> str:
 KEYS = f"""
 [[server.keys]]
 name = "ci"
+team = "builders"
 sha256 = "{hash_key(CLIENT_KEY)}"
 [console]
 sha256 = "{hash_key(CONSOLE_KEY)}"
@@ -195,6 +196,9 @@ def test_the_consoles_own_key_opens_it(tmp_path: Path, gateways: ExitStack, open
     assert CONSOLE_KEY not in page.evaluate(
         "document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
     )
+    page.show("")
+    page.find(".list-head >> text=Key · team").wait("attached")
+    page.find(".exchange-rows .key").wait_for_text("ci · builders")
     page.show("#/again/0-1")
     page.find(MODEL).fill(scene.model)
     page.find("input[type=password]").fill(CLIENT_KEY)

@@ -6,6 +6,8 @@ interface Facet {
   name: string;
   title: string;
   values: (row: ExchangeRow) => readonly string[];
+  /** Is it only shown while a value of it is chosen? There are as many as conversations. */
+  isHidden?: true;
 }
 
 const single = (value: string): readonly string[] => (value ? [value] : []);
@@ -15,6 +17,7 @@ export const FACETS: readonly Facet[] = [
   { name: "agent", title: "Agent", values: (row) => single(row.agent) },
   { name: "key", title: "Key", values: (row) => single(row.key_name) },
   { name: "team", title: "Team", values: (row) => single(row.team) },
+  { name: "session", title: "Session", values: (row) => single(row.conversation), isHidden: true },
   { name: "provider", title: "Provider", values: (row) => single(row.provider) },
   { name: "model", title: "Model", values: (row) => single(row.model || row.requested_model) },
   { name: "tool", title: "Tool", values: (row) => [...new Set([...row.called_tools.map((tool) => tool.client), ...row.tool_runs])] },
@@ -143,10 +146,11 @@ export function countFacets(rows: readonly ExchangeRow[], filter: Filter, found 
       for (const value of facet.values(row)) count.set(value, (count.get(value) ?? 0) + 1);
     });
   }
-  return FACETS.map(({ name, title }, index) => ({
+  return FACETS.map(({ name, title, isHidden }, index) => ({
     name,
     title,
     values: [...counts[index]!]
+      .filter(([value]) => !isHidden || filter.chosen.get(name)?.has(value))
       .map(([value, count]) => ({ value, count, isChosen: filter.chosen.get(name)?.has(value) ?? false }))
       .sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)),
   }));

@@ -46,6 +46,7 @@ export function Live(_: ViewProps) {
   const hasPreview = useMedia("(min-width: 1700px)");
   const isTable = useMedia("(min-width: 1000px)");
   const hasRoom = useMedia("(min-width: 2200px)");
+  const hasKeys = all.some((row) => row.key_name);
   const list = useRef<ListControl>(null);
   const field = useRef<HTMLInputElement>(null);
   const index = shown.findIndex((row) => row.id === chosenId.value);
@@ -153,17 +154,17 @@ export function Live(_: ViewProps) {
           </EmptyState>
         ) : (
           <>
-            {isTable && <ListHead />}
+            {isTable && <ListHead hasKeys={hasKeys} />}
             <VirtualList
-              class={`exchange-rows${isTable ? " table" : ""}`}
+              class={`exchange-rows${isTable ? " table" : ""}${hasKeys ? " with-keys" : ""}`}
               label="Exchanges, newest first"
               items={shown}
-              rowHeight={isTable ? 34 : 74}
+              rowHeight={isTable ? 34 : 98}
               keyOf={(row) => row.id}
               activeIndex={index}
               control={list}
               keepsPlace
-              renderRow={(row) => <Row row={row} isChosen={row.id === chosenId.value || (index < 0 && row === shown[0])} hasPreview={hasPreview} hasRoom={hasRoom} />}
+              renderRow={(row) => <Row row={row} isChosen={row.id === chosenId.value || (index < 0 && row === shown[0])} hasPreview={hasPreview} hasRoom={hasRoom} hasKeys={hasKeys} />}
             />
           </>
         )}
@@ -180,12 +181,13 @@ const TIMES: readonly [number, string][] = [
   [24 * 60, "Last day"],
 ];
 
-function ListHead() {
+function ListHead({ hasKeys }: { hasKeys: boolean }) {
   return (
-    <div class="list-head exchange-row" aria-hidden="true">
+    <div class={`list-head exchange-row${hasKeys ? " with-keys" : ""}`} aria-hidden="true">
       <span>Time</span>
       <span>Status</span>
-      <span>Agent and key → provider</span>
+      <span>Agent → provider</span>
+      {hasKeys && <span>Key · team</span>}
       <span>Model</span>
       <span>Asked, called and answered</span>
       <span>Losses</span>
@@ -202,9 +204,15 @@ interface RowProps {
   hasPreview: boolean;
   /** For a second loss. */
   hasRoom: boolean;
+  hasKeys: boolean;
 }
 
-function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
+/** Without its version, which few ask for. */
+function agentName(row: ExchangeRow): string {
+  return row.agent.split("/", 1)[0] || (row.client_protocol ? "" : row.operation) || row.client_protocol;
+}
+
+function Row({ row, isChosen, hasPreview, hasRoom, hasKeys }: RowProps) {
   const shownLosses = hasRoom ? 2 : 1;
   return (
     <a
@@ -227,11 +235,16 @@ function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
       <span class="cell status">
         <StatusBadge row={row} />
       </span>
-      <span class="cell sides">
-        <span>{[row.agent || (row.client_protocol ? "" : row.operation), row.key_name].filter(Boolean).join(" · ") || row.client_protocol}</span> <Arrow />{" "}
-        <span>{row.provider || "–"}</span>
+      <span class="cell sides" title={[row.agent, row.client_protocol].filter(Boolean).join(" · ")}>
+        <span>{agentName(row)}</span> <Arrow /> <span>{row.provider || "–"}</span>
         {row.client_protocol && <span class="muted agent"> {row.client_protocol}</span>}
       </span>
+      {hasKeys && (
+        <span class="cell key" title={[row.key_name, row.team].filter(Boolean).join(" · ")}>
+          {row.key_name}
+          {row.team && <span class="muted"> · {row.team}</span>}
+        </span>
+      )}
       <span class="cell model">
         <ModelName row={row} />
       </span>
@@ -346,11 +359,9 @@ const facetCounts = computed(() => countFacets(rows.value, filter.value, found.v
 function Facets() {
   return (
     <aside class="facets" aria-label="Filters">
-      {!isEmptyFilter(filter.value) && (
-        <button type="button" class="button quiet clear-filters" onClick={() => setFilter(NO_FILTER)}>
-          Remove all filters
-        </button>
-      )}
+      <button type="button" class="button quiet clear-filters" disabled={isEmptyFilter(filter.value)} onClick={() => setFilter(NO_FILTER)}>
+        Remove all filters
+      </button>
       {facetCounts.value.map((facet) => facet.values.length > 0 && <FacetGroup key={facet.name} facet={facet} />)}
     </aside>
   );

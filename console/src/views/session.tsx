@@ -41,6 +41,7 @@ export function Session({ args }: ViewProps) {
   }
   const { session, turns } = data;
   const { cost, tokens, extra_cost_usd: extra } = session;
+  const last = turns.at(-1)?.exchange;
   const read = turns.reduce((sum, { cache }) => sum + (cache?.read_tokens ?? 0), 0);
   const most = Math.max(1, ...turns.map(({ exchange }) => (exchange.tokens?.input ?? 0) + (exchange.tokens?.output ?? 0)));
   return (
@@ -54,9 +55,14 @@ export function Session({ args }: ViewProps) {
         {session.agent || "unknown client"} · {SOURCES[session.source]}
       </p>
       <p>
-        <a class="button primary" href={writeHash("exchange", [turns.at(-1)?.exchange.id ?? "", "conversation"])}>
+        <a class="button primary" href={writeHash("exchange", [last?.id ?? "", "conversation"])}>
           Read the conversation
-        </a>
+        </a>{" "}
+        {last?.conversation && (
+          <a class="button" href={writeHash("live", [], new URLSearchParams({ session: last.conversation }))}>
+            Show its exchanges
+          </a>
+        )}
       </p>
       <dl class="figures">
         {cost && <Figure name="Cost" value={formatCost(cost)} />}

@@ -229,7 +229,7 @@ function ChooseOther({ id, onClose }: { id: string; onClose: () => void }) {
 }
 
 function isSameSession(row: ExchangeRow, own: ExchangeRow | null): boolean {
-  return own !== null && own.session !== "" && row.session === own.session;
+  return own !== null && own.conversation !== "" && row.conversation === own.conversation;
 }
 
 /** Changes one thing in the address of the present view. */

@@ -197,6 +197,8 @@ class ExchangeRow(Struct, frozen=True, kw_only=True):
     bytes_out: int
     session: str
     """What to ask `sessions/{id}` for; "" if it has no session."""
+    conversation: str
+    """The `session` of the log, which the turns of one conversation have in common; "" if it is none."""
 
 
 class ExchangeList(Struct, frozen=True, kw_only=True):

@@ -76,6 +76,7 @@ def exchange_row(record: ExchangeRecord, worker: int, words: tuple[str, str] = (
         bytes_in=record.traffic.bytes_in,
         bytes_out=record.traffic.bytes_out,
         session=id if record.traffic.capture is not None else "",
+        conversation=record.asked.session,
     )
 
 
