@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -524,6 +524,20 @@ def test_what_cannot_be_had_is_an_error(row: str) -> None:
     tables, word = REFUSED[row]
     with pytest.raises(ConfigError, match=word):
         toolwire.http_client(tables)
+
+
+KEPT: dict[str, Callable[[openai.OpenAI], object]] = {
+    "an earlier response": lambda sdk: sdk.responses.create(model="loopback", input="x", previous_response_id="resp_1"),
+    "a response to read": lambda sdk: sdk.responses.retrieve("resp_1"),
+    "a response in the background": lambda sdk: sdk.responses.create(model="loopback", input="x", background=True),
+    "a conversation": lambda sdk: sdk.conversations.create(),
+}
+
+
+@pytest.mark.parametrize("row", KEPT)
+def test_what_a_program_does_not_keep_is_an_error_that_says_so(row: str) -> None:
+    with open_sdk(toolwire.http_client(LOOPBACK)) as sdk, pytest.raises(openai.APIStatusError, match="keeps nothing"):
+        KEPT[row](sdk)
 
 
 def test_the_error_of_a_configuration_has_a_name_and_says_what_to_do() -> None:

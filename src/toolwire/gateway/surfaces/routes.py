@@ -51,6 +51,7 @@ from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, choose_codec
+from toolwire.gateway.store.repository import no_store_failure
 from toolwire.gateway.surfaces.signed_requests import (
     check_before_reading,
     check_signature,
@@ -358,13 +359,16 @@ class Routes:
         call: GatewayRequest,
         passthrough: PassthroughMatch | None,
         body_read: bytes | None = None,
+        no_provider: Reply | None = None,
     ) -> None:
+        """`no_provider` is the answer where no provider has such a path; without it, the path is unknown."""
         reply: Reply | None = NO_PROVIDER
         if passthrough is not None:
             reply = await pass_request_through(call, request, passthrough, self._pipeline.stages, body_read)
+        if reply is NO_PROVIDER:
+            reply = no_provider or self._unknown_path_reply(request, call.client_codec)
         if reply is not None:
-            unknown = reply is NO_PROVIDER
-            await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)
+            await send_reply(request, call, reply)
 
     async def _serve_state_operation(
         self,
@@ -383,7 +387,8 @@ class Routes:
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         outcome = await run_operation(context, body)
         if isinstance(outcome, NotStoredHere):
-            await self._pass_through(request, call, passthrough, body)
+            not_kept = error_replies.error_reply(call.client_codec, no_store_failure(404))
+            await self._pass_through(request, call, passthrough, body, not_kept)
         else:
             await relay_answer(request, call, outcome)
 
