@@ -305,7 +305,7 @@ MISTAKES = [
     ("[server]\nport = 1\nport = 2", (3, "invalid TOML: cannot overwrite a value", "the same key or table is defined twice")),
     ('[providers."a/b"]', (1, "invalid provider name `a/b`", "use no slashes, `*`, `?` or spaces")),
     ('[providers.x]\nkind = "mistrl"', (2, "unknown server `mistrl`", "did you mean `mistral`?")),
-    ("[providers.deepsek]", (1, "`deepsek` is not a well-known server, and protocols and base_url is missing", "did you mean `deepseek`?")),
+    ("[providers.deepsek]", (1, "`deepsek` is not a well-known server, and protocols and base_url are missing", "did you mean `deepseek`?")),
     ("[providers.azure]", (1, "`resource` is missing", "add it, or the whole `base_url`")),
     (LAB + "bas_url = 1", (4, "unknown key `bas_url`", "did you mean `base_url`?")),
     (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is not a valid header", "")),

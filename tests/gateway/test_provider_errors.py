@@ -110,7 +110,7 @@ HINTS = {
     403: ": check what `api_key` of [providers.{name}] may use)",
     404: ": check the model's name there, `{model}`, and its base_url)",
     422: ")",
-    429: ": a limit of its account: wait 7 seconds, or add a fallback)",
+    429: ": a limit of its account: wait 7 s, or add a fallback)",
     500: ": try again later, or add a fallback)",
     503: ": try again later, or add a fallback)",
 }

@@ -105,7 +105,7 @@ def name_provider(upstream: Upstream, failure: Failure) -> Failure:
         hint = PROVIDER_HINTS.get(failure.kind, "").format(
             key=_describe_key(provider),
             model=upstream.model,
-            wait="try again later" if failure.retry_after is None else f"wait {failure.retry_after:g} seconds",
+            wait="try again later" if failure.retry_after is None else f"wait {failure.retry_after:g} s",
         )
     what = f"from {_describe_provider(upstream)}{f': {hint}' if hint else ''}"
     return replace_fields(failure, message=f"{failure.message} ({what})")

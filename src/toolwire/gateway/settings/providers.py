@@ -612,11 +612,12 @@ def _find_known_server(name: str, table: ProviderTable, place: ProblemCollector)
         return known_servers()[kind]
     if table.protocols is not None and table.base_url is not None:
         return KnownServer(title=name, protocols=(), source=(), checked="")
-    missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
+    keys = [key for key in ("protocols", "base_url") if getattr(table, key) is None]
+    missing = f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'}"
     hint = suggest_name(name, known_servers())
     if hint.startswith("choose"):
         hint = f"add it, or set `kind` to one of the well-known servers: {hint}"
-    place.add(f"`{name}` is not a well-known server, and {missing} is missing", hint)
+    place.add(f"`{name}` is not a well-known server, and {missing} missing", hint)
     return None
 
 
