@@ -170,3 +170,15 @@ def test_a_key_that_is_disabled_is_said_at_once(name: str, provider: Provider, t
     assert "the key `ci` is disabled" in ran.out + ran.err, str(ran)
     assert ran.code != 0, str(ran)
     assert ran.out.count("api_retry") == 0, str(ran)  # of Claude Code
+
+
+@EVERY_AGENT
+def test_an_account_without_credit_is_said_at_once(name: str, provider: Provider, tmp_path: Path) -> None:
+    """After a 429 with `insufficient_quota`, opencode and Qwen Code ask again and again."""
+    agent = replace(AGENTS[name], options=(*AGENTS[name].options, "--no-check"))
+    talk = provider.script(*[Step(fails="quota")] * 20)
+    with serve(tmp_path, provider, agent.protocol, "") as (desk, _):
+        ran = play(desk, agent, talk)
+    assert ran.code != 0, str(ran)
+    assert re.search(r"quota|billing|usage limit", ran.out + ran.err), str(ran)
+    assert len(talk.asked) <= 2, str(ran)

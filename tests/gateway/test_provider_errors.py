@@ -225,6 +225,22 @@ def test_a_stream_that_fails_names_the_provider(served: Served, client: str, pro
 OVERFLOW = "prompt is too long: 210000 tokens > 200000 maximum"
 
 
+LATE = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "10h0m0s"}
+
+
+@pytest.mark.parametrize(
+    ("client", "status", "code"),
+    [("openai-chat", 403, "insufficient_quota"), ("openai-responses", 429, "usage_limit_reached")],
+)
+def test_a_limit_of_which_only_headers_say_when_it_opens(served: Served, client: str, status: int, code: str) -> None:
+    said = encode_json({"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}}).encode()
+    scene = served.scene("openai-chat", answer(429, said, **LATE))
+    got = call(served, client, scene.model, False)
+    assert (got.status, json.loads(got.data)["error"]["code"]) == (status, code)
+    assert (got.headers["x-should-retry"], "retry-after" in got.headers) == ("false", False)
+    assert len(scene.asked) == 1
+
+
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "anthropic"])
 def test_an_overflow_keeps_its_message(served: Served, client: str) -> None:
     """Agents read numbers from it, so nothing is added."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from toolwire.core.codec import RateLimit
 from toolwire.core.errors import MAX_WAIT, is_lasting
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
+from toolwire.core.rate_limits import find_wait
 from toolwire.protocols import CODECS
 
 PASSING = {"timeout", "conflict", "rate", "cancelled", "server", "upstream", "overloaded", "deadline"}
@@ -77,3 +79,32 @@ def test_a_wait_until_a_date(protocol: str, headers: dict[str, str], wait: float
 def test_a_wait_in_the_message(protocol: str) -> None:
     body = {"error": {"message": "Rate limit reached. Please try again in 10h45m2s."}}
     assert CODECS[protocol].read_error(body, 429, {}).retry_after == 38702.0
+
+
+NO_CREDIT = {"error": {"message": "Check your plan.", "type": "insufficient_quota", "code": "insufficient_quota"}}
+
+
+@pytest.mark.parametrize(("protocol", "status"), [("openai-chat", 403), ("openai-responses", 429)])
+def test_a_quota_that_nobody_says_when_it_opens(protocol: str, status: int) -> None:
+    """Agents of Chat ask again after any 429; Codex ends after the code."""
+    codec = CODECS[protocol]
+    sent = codec.write_error(codec.read_error(NO_CREDIT, 429, {}))
+    assert (sent.status, sent.body, sent.headers) == (status, NO_CREDIT, {"x-should-retry": "false"})
+
+
+@pytest.mark.parametrize(("delay", "wait"), [("20s", None), ("7200s", 7200.0)])
+def test_google_says_a_short_wait_for_the_quota_of_a_day(delay: str, wait: float | None) -> None:
+    details = [{"violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}]}, {"retryDelay": delay}]
+    body = {"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED", "details": details}}
+    read = CODECS["gemini"].read_error(body, 429, {})
+    assert (read.kind, read.retry_after) == ("quota", wait)
+
+
+def test_the_wait_for_limits_that_are_used_up() -> None:
+    used_up, open_, unsaid = (
+        RateLimit("requests", remaining=0, reset_after=36000.0),
+        RateLimit("tokens", remaining=5, reset_after=90000.0),
+        RateLimit("tokens", remaining=0),
+    )
+    assert find_wait((used_up, open_, RateLimit("tokens", remaining=0, reset_after=5.0))) == 36000.0
+    assert find_wait((open_, unsaid)) is None

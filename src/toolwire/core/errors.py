@@ -128,9 +128,13 @@ RETRY_HEADERS = frozenset({"retry-after", "retry-after-ms"})
 
 
 def is_used_up(failure: Failure) -> bool:
-    """Is it a limit that opens only after a long wait? Codecs write it as an error that clients show at once: Codex,
-    opencode and Qwen Code were seen to wait for hours without a word after a 429 with such a `retry-after`."""
-    return failure.kind in ("rate", "quota") and failure.retry_after is not None and failure.retry_after > MAX_WAIT
+    """Is it a limit that opens only after a long wait, or nobody knows when? Codecs write it as an error that clients
+    show at once: Codex, opencode and Qwen Code were seen to wait for hours without a word after a 429 with such a
+    `retry-after`, and the last two asked again and again where an account had no credit."""
+    wait = failure.retry_after
+    if wait is None:
+        return failure.kind == "quota"
+    return failure.kind in ("rate", "quota") and wait > MAX_WAIT
 
 
 def write_retry_headers(failure: Failure) -> dict[str, str]:

@@ -20,6 +20,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Response, Result, Te
 from toolwire.core.json_values import Malformed, decode, encode, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import loosen_response
+from toolwire.core.rate_limits import find_wait
 from toolwire.core.tokens import (
     estimate_answer_tokens,
     estimate_request_tokens,
@@ -220,6 +221,9 @@ async def _read_error_response(
         return error_replies.redirect_error(call, upstream, response.status)
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
+    if failure.kind == "rate" and failure.retry_after is None:
+        limits = upstream.codec.http.read_rate_limits(response.headers, call.now)
+        failure = replace(failure, retry_after=find_wait(limits))
     headers = client_response_headers(call, upstream, response.headers, prepared.loss_codes)
     is_own = not exchange.is_cross_protocol and _is_json_error(response, data)
     if upstream.provider.platform and is_own:  # a cloud may say it in its own way, whatever the protocol

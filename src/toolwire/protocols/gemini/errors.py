@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
     GATEWAY_CODES,
+    MAX_WAIT,
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
@@ -91,6 +92,8 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
     violations = [rows[0] for item in details if isinstance(rows := item.get("fieldViolations"), list) and rows]
     param = next((str(row.get("field") or "") for row in violations if isinstance(row, dict)), "")
     kind = _failure_kind(status_name, status, message, details)
+    if kind == "quota" and seconds is not None and seconds <= MAX_WAIT:
+        seconds = None  # Google also says so where the quota of a day is used up
     return Failure(kind, message, status, status_name, param, seconds, origin)
 
 

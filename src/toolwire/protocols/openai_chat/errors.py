@@ -24,7 +24,7 @@ from toolwire.core.errors import (
     write_retry_headers,
 )
 from toolwire.core.ir import EMPTY_MAPPING, STATUS_BY_FAILURE_KIND, Failure, Origin
-from toolwire.core.json_values import Json, Object
+from toolwire.core.json_values import Json, Object, encode_text
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME
 
@@ -127,7 +127,9 @@ def write_error_body(failure: Failure) -> Object:
     if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
         error = wire.get("error")
-        if is_used_up(failure) and isinstance(error, dict):
+        # opencode tries again after every error with `rate_limit` in it.
+        is_shown = failure.kind == "quota" and "rate_limit" not in encode_text(wire)
+        if is_used_up(failure) and isinstance(error, dict) and not is_shown:
             type_, code = ERROR_BY_KIND["quota"]
             return {**wire, "error": {**error, "type": type_, "code": code}}
         if failure.kind != "context" or (isinstance(error, dict) and error.get("code") == CONTEXT_CODE):
@@ -135,7 +137,6 @@ def write_error_body(failure: Failure) -> Object:
         # A compatible server that says it in other words: agents look for OpenAI's.
         given = error if isinstance(error, dict) else {}
         return {**wire, "error": {**given, "message": overflow_message(failure.message), "code": CONTEXT_CODE}}
-    # opencode tries again after every error with `rate_limit` in it.
     kind = "quota" if is_used_up(failure) else failure.kind
     type_, code = ERROR_BY_KIND.get(kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""

@@ -169,10 +169,12 @@ def write_error(failure: Failure) -> ErrorReply:
     headers = write_retry_headers(failure)
     has_status = failure.status in ERROR_STATUSES and failure.kind != "context"
     status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
-    wire = None if is_used_up(failure) else intact_wire(failure.origin)
+    # Codex ends after `insufficient_quota`, too.
+    opens_late = failure.retry_after is not None and is_used_up(failure)
+    wire = None if opens_late else intact_wire(failure.origin)
     if wire is not None and "error" in wire and "sequence_number" not in wire and not _is_worded_otherwise(failure):
         return ErrorReply(failure.status or status, wire, headers)
-    if is_used_up(failure):
+    if opens_late:
         return ErrorReply(STATUS_BY_FAILURE_KIND["quota"], {"error": _write_used_up(failure)}, headers)
     if failure.kind == "billing":
         status = STATUS_BY_FAILURE_KIND["quota"]

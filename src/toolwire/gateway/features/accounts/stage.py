@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from toolwire.core.rate_limits import find_wait
 from toolwire.gateway.exchange.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
@@ -78,9 +79,9 @@ class Accounts:
         for limit in limits:
             if limit.remaining is not None:
                 self._metrics.set(ACCOUNT_LIMIT_REMAINING, *labels, limit.kind, to=limit.remaining)
-        waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
-        if waits:
-            self._health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))
+        wait = find_wait(limits)
+        if wait is not None:
+            self._health.start_rest(label, upstream.model, call.clock(), min(wait, MAX_REST))
 
 
 class AccountStage(Stage):
