@@ -194,6 +194,15 @@ def test_a_profile_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest
     assert found.value.access_key == OWN.access_key
 
 
+def test_an_instance_is_not_asked_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with serve_cloud(respond) as cloud:
+        found = load(instance(cloud, monkeypatch, tmp_path))
+    assert isinstance(found, Lease), found
+    assert found.value == KEYS
+
+
 def test_files_are_read_again(tmp_path: Path) -> None:
     write_config(tmp_path, OWN_PROFILE)
     first = load("own")

@@ -4,6 +4,7 @@ instances, processes) by botocore, in a thread. docs/decisions/0030-cloud-creden
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -92,6 +93,7 @@ class AwsSource:
             if asking := self._find_code_prompt(session):
                 what = f"the profile `{asking}` wants a code (`mfa_serial`), for which a gateway can ask nobody"
                 return CredentialProblem(self.source, what, MFA_HINT)
+            _avoid_proxies(session)
             credentials: _Credentials | None = session.get_credentials()
             if credentials is None:
                 return CredentialProblem(self.source, NO_SOURCE, self._hint())
@@ -135,6 +137,15 @@ class AwsSource:
     def _hint(self) -> str:
         option = self._option
         return f"`aws sts get-caller-identity{option}` shows what AWS finds; `aws sso login{option}` begins a session"
+
+
+def _avoid_proxies(session: Any) -> None:
+    """botocore 1.44 asks for the keys of an instance through `HTTP_PROXY`, without TLS: the proxy could read them, or
+    give its own. There is no setting for that."""
+    open_session = cast(Any, import_module("botocore.httpsession")).URLLib3Session
+    provider = session.get_component("credential_provider").get_provider("iam-role")
+    with suppress(AttributeError):  # another version, which does as the other tools of AWS do
+        provider._role_fetcher._session = open_session(timeout=provider._role_fetcher._timeout)
 
 
 class _Credentials(Protocol):
