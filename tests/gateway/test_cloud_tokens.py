@@ -417,6 +417,22 @@ def test_a_client_secret_of_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert asked.form == wanted | {"scope": "https://cognitiveservices.azure.com/.default"}
 
 
+@pytest.mark.parametrize("method", ["entra", "managed-identity"])
+def test_a_token_can_be_for_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Azure API Management has an id of its own (microsoft/vscode#318111)."""
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", SECRET)
+    text = f'{AZURE}auth = "{method}"\naudience = "api://apim/.default"\n'
+    with serve_cloud(Cloud().respond) as server:
+        sign_in(monkeypatch, server.url)
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", server.url)
+        with stage(tmp_path, server, text) as port:
+            check_azure(server, port)
+    asked = server.seen[0]
+    assert asked.form.get("scope", "api://apim/.default") == "api://apim/.default"
+    assert asked.query.get("resource", "api://apim") == "api://apim"
+    assert asked.form or asked.query
+
+
 def test_a_workload_identity_of_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_cloud(Cloud().respond) as server:
         sign_in(monkeypatch, server.url)

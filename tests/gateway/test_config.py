@@ -467,6 +467,10 @@ CLOUDS = [
         "azure.resource: this is not a valid `resource`; use letters, digits and `-`",
     ),
     (
+        "[providers.vertex]\nproject = 'p'\naudience = 'x'",
+        'vertex.audience: `audience` has no meaning here; it is for `auth = "entra"` and `"managed-identity"`',
+    ),
+    (
         "[providers.vertex]\nproject = 'p'\nprofile = 'x'",
         'vertex.profile: `profile` has no meaning here; it is for `auth = "aws"`',
     ),
@@ -499,6 +503,20 @@ def test_what_is_wrong_with_a_cloud_is_named(text: str, wanted: str) -> None:
 def test_a_cloud_has_its_address_by_its_place(read: Any, text: str, url: str) -> None:
     (provider,) = (one for one in read(text).providers.values() if not one.embedded)
     assert provider.base_urls["anthropic"] == url
+
+
+@pytest.mark.parametrize(
+    ("text", "audience"),
+    [
+        ("resource = 'r'", "https://cognitiveservices.azure.com"),
+        ("base_url = 'https://r.openai.azure.us'", "https://cognitiveservices.azure.us"),
+        ("base_url = 'https://apim.example.com/openai/v1'\naudience = 'api://x'", "api://x"),
+    ],
+)
+def test_tokens_are_for_the_cloud_of_the_address(read: Any, text: str, audience: str) -> None:
+    """One of the other cloud is refused (cline/cline#8718)."""
+    provider = read(f"[providers.azure]\nauth = 'entra'\n{text}").providers["azure"]
+    assert provider.access.audience == audience
 
 
 def test_keys_of_accounts_are_keys(read: Any) -> None:

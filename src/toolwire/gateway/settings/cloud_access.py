@@ -12,6 +12,8 @@ AuthMethod = Literal["", "aws", "aws-key", "google", "entra", "managed-identity"
 
 AWS_METHODS = frozenset({"aws", "aws-key"})
 """Those that find credentials as AWS's tools do."""
+ENTRA_METHODS = frozenset({"entra", "managed-identity"})
+"""Those of Microsoft Entra ID."""
 
 
 class CloudAccess(Struct, frozen=True, kw_only=True):
@@ -23,6 +25,8 @@ class CloudAccess(Struct, frozen=True, kw_only=True):
     """That signatures are for."""
     service: str = ""
     """The same: `bedrock`, `bedrock-mantle`."""
+    audience: str = ""
+    """Whom tokens of Microsoft Entra ID are for."""
     profile: str = ""
     role_arn: str = ""
     credentials_file: str = ""
@@ -149,6 +153,16 @@ def read_aws_region(profile: str, environ: Mapping[str, str]) -> str:
         return ""  # whoever looks for credentials says it
     section = name if name == "default" else f"profile {name}"
     return parser.get(section, "region", fallback="").strip()
+
+
+AZURE_AUDIENCE, GOVERNMENT_AUDIENCE = "https://cognitiveservices.azure.com", "https://cognitiveservices.azure.us"
+"""All inference endpoints of Azure take the first (Azure/PyRIT#1453), those of Azure Government the other (cline/cline
+#8718, Azure/azure-sdk-for-net#48524). November 2026."""
+
+
+def find_azure_audience(urls: Mapping[str, str]) -> str:
+    hosts = [urlsplit(url).hostname or "" for url in urls.values()]
+    return GOVERNMENT_AUDIENCE if any(host.endswith(".azure.us") for host in hosts) else AZURE_AUDIENCE
 
 
 def sign_for_host(url: str) -> str:

@@ -18,10 +18,12 @@ from msgspec.structs import replace
 from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed, is_loopback
 from toolwire.gateway.settings.cloud_access import (
     AWS_METHODS,
+    ENTRA_METHODS,
     AuthMethod,
     CloudAccess,
     CloudPlace,
     KnownCloud,
+    find_azure_audience,
     read_aws_region,
     sign_for_host,
 )
@@ -123,6 +125,9 @@ class CloudTable(CallSettings, frozen=True, kw_only=True):
     """With `auth = "aws"`: the profile of `~/.aws/config`. By default `AWS_PROFILE` or the environment decides."""
     role_arn: str = ""
     """With `auth = "aws"`: the role to assume."""
+    audience: str = ""
+    """With `auth = "entra"` or `"managed-identity"`: whom tokens are for, such as `api://ID` of Azure API Management.
+    By default the models of Azure, or of Azure Government where the address is there."""
     credentials_file: str = ""
     """With `auth = "google"`: the file with credentials, relative to the folder of this file. By default what
     `GOOGLE_APPLICATION_CREDENTIALS` names, that of `gcloud`, or the metadata server."""
@@ -460,10 +465,14 @@ class ProviderBuilder:
                 place.at("base_url").add(*PLAIN_HTTP)
         if method in AWS_METHODS and not cloud.region:
             place.at("region").add("`region` is missing", "signatures are for a region; add it, or set AWS_REGION")
+        audience = ""
+        if method in ENTRA_METHODS:
+            audience = table.audience.removesuffix("/.default") or find_azure_audience(urls)
         return CloudAccess(
             method=method,
             region=cloud.region,
             service=sign_for_host(next(iter(urls.values()), "")),
+            audience=audience,
             profile=table.profile,
             role_arn=table.role_arn,
             credentials_file=str(self._folder / table.credentials_file) if table.credentials_file else "",
@@ -545,6 +554,7 @@ def _check_cloud_keys(table: ProviderTable, row: KnownServer, access: CloudAcces
     needed: dict[str, tuple[bool, str]] = {
         "profile": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
         "role_arn": (uses_aws and not access.command, 'it is for `auth = "aws"`'),
+        "audience": (access.method in ENTRA_METHODS, 'it is for `auth = "entra"` and `"managed-identity"`'),
         "credentials_file": (access.method == "google", 'it is for `auth = "google"`'),
         "region": (uses_aws or "region" in of_address, "it is for Bedrock and Vertex AI"),
         "project": ("project" in of_address, "it is for Vertex AI"),

@@ -16,11 +16,9 @@ from toolwire.gateway.features.cloud_credentials.leases import BearerToken, Cred
 from toolwire.gateway.features.cloud_credentials.token_requests import TokenRequests
 from toolwire.gateway.http.messages import RequestSender
 from toolwire.gateway.settings.address import is_exposed
+from toolwire.gateway.settings.cloud_access import AZURE_AUDIENCE
 from toolwire.gateway.settings.proxies import proxy_from_environment
 
-RESOURCE = "https://cognitiveservices.azure.com"
-SCOPE = f"{RESOURCE}/.default"
-"""All inference endpoints of Azure take it (Azure/PyRIT#1453)."""
 AUTHORITY = "https://login.microsoftonline.com"
 METADATA_HOST = "http://169.254.169.254"
 ASSERTION, ASSERTION_TYPE = "client_assertion", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -45,9 +43,10 @@ class EntraSource:
         environ: Mapping[str, str],
         now: Callable[[], float],
         uses_managed_identity: bool,
+        audience: str = AZURE_AUDIENCE,
     ) -> None:
         self._client, self._environ, self._now = client, environ, now
-        self._is_managed = uses_managed_identity
+        self._is_managed, self._audience = uses_managed_identity, audience
         self.source = f"Microsoft Entra ID ({self._name_flow()})"
 
     def _name_flow(self) -> str:
@@ -65,7 +64,7 @@ class EntraSource:
         if not self._is_managed:
             return await self._sign_in()
         endpoint, header = self._get("IDENTITY_ENDPOINT"), self._get("IDENTITY_HEADER")
-        query = {"resource": RESOURCE} | ({"client_id": self._get(CLIENT)} if self._get(CLIENT) else {})
+        query = {"resource": self._audience} | ({"client_id": self._get(CLIENT)} if self._get(CLIENT) else {})
         if endpoint and header:
             url = f"{endpoint}?{urlencode({'api-version': '2019-08-01', **query})}"
             return await self._ask_until_ready(url, {"x-identity-header": header})
@@ -83,7 +82,11 @@ class EntraSource:
             return requests.fail(f"set {', '.join(missing)}", hint)
         if not _TENANT.fullmatch(self._get(TENANT)):
             return requests.fail(f"{TENANT} is neither the id nor the domain of a tenant")
-        form = {"grant_type": "client_credentials", "client_id": self._get(CLIENT), "scope": SCOPE}
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self._get(CLIENT),
+            "scope": f"{self._audience}/.default",
+        }
         if self._get(SECRET):
             form["client_secret"] = self._get(SECRET)
         else:

@@ -63,7 +63,7 @@ class CloudSenders:
         if access.method == "google":
             google = GoogleSource(self._client, access.credentials_file, environ, now)
             return BearerAuthorizer(keep(google.source, google.fetch_token))
-        entra = EntraSource(self._client, environ, now, access.method == "managed-identity")
+        entra = EntraSource(self._client, environ, now, access.method == "managed-identity", access.audience)
         return BearerAuthorizer(keep(entra.source, entra.fetch_token))
 
     def _report_change(self, source: str, problem: CredentialProblem | None) -> None:
