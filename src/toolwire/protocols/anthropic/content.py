@@ -283,7 +283,8 @@ def write_part(part: Part, ledger: Ledger, in_response: bool) -> Object | None:
 
 def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger) -> str | list[Object]:
     """A content field: one plain text as a string, unless its node had blocks before."""
-    if len(parts) == 1 and type(part := parts[0]) is Text and not is_own(origin) and not is_own(part.origin):
+    is_foreign = origin is None or origin.protocol != NAME
+    if is_foreign and len(parts) == 1 and type(part := parts[0]) is Text and not is_own(part.origin):
         # Most results and user turns: one text without anything else.
         is_plain = part.cache is None and part.seal is None and not part.citations
         if is_plain and part.text and not part.text.isspace():

@@ -483,8 +483,8 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
         if own is not None and own.intact:
             messages.append(own.wire)
             continue
-        for field in ("name", "phase"):
-            if value := getattr(turn, field):
+        for field, value in (("name", turn.name), ("phase", turn.phase)) if turn.name or turn.phase else ():
+            if value:
                 ledger.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
         parts = turn.parts
         if own is None and turn.role == "assistant" and Media in map(type, parts):
