@@ -24,10 +24,8 @@ from gateway.raw_exchange import (
     ScriptedConnection,
     Served,
     ask,
-    call,
     frames,
     open_call,
-    stage,
 )
 from toolwire_conformance.peers.peer import encode_json
 from waits import free_port
@@ -44,7 +42,7 @@ def ask_loopback(port: int, model: str = "loopback", text: str = "Hi") -> str:
 
 
 def wait_for_rows(page: Page, number: int) -> None:
-    page.wait_until(f"document.querySelector('.row-count')?.innerText.startsWith('{number} exchange')")
+    page.wait_until(f"document.querySelector('.row-count')?.innerText.startsWith('{number:,} exchange')")
 
 
 def test_a_stream_grows_in_the_list_and_in_its_view(gallery: Gallery, open_page: Open) -> None:
@@ -92,26 +90,56 @@ def test_a_list_that_is_paused_waits(gallery: Gallery, open_page: Open) -> None:
     page.wait_until(f"document.querySelector('.row-count').innerText !== {before!r}")
 
 
-def test_many_exchanges(tmp_path: Path, gateways: ExitStack, open_page: Open) -> None:
-    served = gateways.enter_context(stage(tmp_path))
-    page = open_page(served)
+def agent_request(number: int) -> bytes:
+    """As large as those of an agent in the middle of its work."""
+    schema = {"type": "object", "properties": {"path": {"type": "string", "description": "A path. " * 40}}}
+    tools = [{"name": f"tool_{one}", "description": "Does it. " * 60, "input_schema": schema} for one in range(20)]
+    messages: list[dict[str, object]] = []
+    for turn in range(6):
+        use = {"type": "tool_use", "id": f"toolu_{turn}", "name": "tool_1", "input": {"path": f"src/{turn}.py"}}
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": "    return convert(day)\n" * 200}
+        messages += [
+            {"role": "user", "content": [result if turn else {"type": "text", "text": f"Task {number // 10}"}]}
+        ]
+        messages += [{"role": "assistant", "content": [use]}]
+    said = {"type": "text", "text": f"needle-{number} <img src=x onerror=alert(1)>"}
+    result = {"type": "tool_result", "tool_use_id": "toolu_5", "content": "ok"}
+    messages += [{"role": "user", "content": [result, said]}]
+    body = {"model": "loopback", "max_tokens": 99, "system": "You are an agent. " * 1000, "tools": tools}
+    return encode_json({**body, "messages": messages}).encode()
+
+
+def test_a_thousand_exchanges_of_agents(tmp_path: Path, gateways: ExitStack, open_page: Open) -> None:
+    """Through two workers, while the page looks."""
+    (tmp_path / "console.toml").write_text('[console]\nmax_bytes = 536870912\n[store]\nurl = "none"\n')
+    command = ("--workers", "2", "--config", str(tmp_path / "console.toml"))
+    port = gateways.enter_context(run_gateway(tmp_path, *command)).port
+    page = open_page(f"http://127.0.0.1:{port}")
     page.show("")
     page.text("No exchanges yet").wait()
-    with ThreadPoolExecutor(8) as pool:  # while the page looks
-        list(pool.map(lambda number: ask_loopback(served.port, text=f"number {number}"), range(549)))
-    got = call(served, "anthropic", "nobody/nothing", False)
-    assert got.status >= 400
-    wait_for_rows(page, 550)
+    assert len(agent_request(0)) > 60_000
+    with ThreadPoolExecutor(8) as pool:
+        asked = pool.map(lambda number: ask(port, "POST", "/v1/messages", agent_request(number)).status, range(1000))
+        assert {*asked} == {200}
+    wait_for_rows(page, 1000)
     assert page.find(ROW).count < 80  # the others exist only when they are visible
-    page.find("#row-0-1").wait("detached")
+    last = page.evaluate(
+        "fetch('/console/api/v1/exchanges').then((got) => got.json()).then((all) => all.exchanges.at(-1).id)"
+    )
+    page.find(f"#row-{last}").wait("detached")
     page.press("End")
-    page.find("#row-0-1").wait()
+    page.find(f"#row-{last}").wait()
     assert page.find(ROW).count < 80
-    page.find("input[type=search]").fill("nobody/nothing")
-    page.wait_until("document.querySelectorAll('.exchange-rows a').length === 1")
-    page.find(".row-count").wait_for_text("1 of 550")
-    page.find("input[type=search]").fill("")
-    wait_for_rows(page, 550)
+    page.find("input[type=search]").fill("needle-723")
+    page.find(ROW).wait_for_count(1)
+    page.find(".row-count").wait_for_text("1 of 1,000")
+    page.find(ROW).click()
+    page.find("#tab-conversation").click()
+    page.find("#panel").wait_for_text("needle-723", "calls tool_1", "<img src=x")
+    page.show("#/sessions")
+    page.find(".session-row >> nth=0").wait()
+    page.show("#/usage?show=p95&since=1h")
+    page.find("[aria-label=Sums] >> tfoot").wait_for_text("Total 1,000")
 
 
 def test_the_page_comes_back_after_a_restart(tmp_path: Path, gateways: ExitStack, open_page: Open) -> None:
