@@ -104,6 +104,20 @@ def test_what_changed_is_marked_and_leads_to_its_place(served: Served, exchange:
     page.find(".json-line.marked").wait()
 
 
+def test_a_long_text_is_shown_in_part_at_first(served: Served, open_page: Open) -> None:
+    scene = served.scene("openai-chat", play_answer("openai-chat", ScriptedAnswer("Read."), False))
+    text = f"The whole file: {'x ' * 4000} and its last line."
+    got = call(served, "anthropic", scene.model, False, messages=[{"role": "user", "content": text}])
+    page = open_page(served)
+    page.show(f"#/exchange/{find_id(served, got)}/conversation")
+    asked = page.find(".role-user")
+    asked.wait_for_text("The whole file")
+    assert "last line" not in asked.text
+    page.find(".role-user >> button").click()
+    asked.wait_for_text("last line", "Show less")
+    assert page.axe() == []
+
+
 def test_both_sides_that_say_the_same_say_so(gallery: Gallery, open_page: Open) -> None:
     page = open_page(gallery.served)
     page.show(f"#/exchange/{gallery.find('gemini')}/conversation")

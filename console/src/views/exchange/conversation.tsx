@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Conversation as ConversationData, type ConversationPart, type ConversationSide, type ConversationTurn, type LossRow } from "../../api";
-import { formatCountOf, showInvisible } from "../../core/format";
+import { formatCount, formatCountOf, showInvisible } from "../../core/format";
 import { prettyLines } from "../../core/json_lines";
 import { parseJson } from "../../core/json_text";
 import { useResource } from "../../parts/resource";
@@ -152,8 +152,23 @@ function Result({ part }: { part: ConversationPart }) {
   );
 }
 
+/** Of longer texts only so much is shown at first: an agent sends whole files. */
+const SHOWN_LENGTH = 2000;
+
 function Text({ text }: { text: string }) {
-  return text ? <p class="answer-text">{showInvisible(text)}</p> : null;
+  const [isOpen, setOpen] = useState(false);
+  if (!text) return null;
+  const isLong = text.length > 2 * SHOWN_LENGTH;
+  return (
+    <>
+      <p class="answer-text">{showInvisible(isLong && !isOpen ? `${text.slice(0, SHOWN_LENGTH)}…` : text)}</p>
+      {isLong && (
+        <button type="button" class="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+          {isOpen ? "Show less" : `Show all ${formatCount(text.length)} characters`}
+        </button>
+      )}
+    </>
+  );
 }
 
 function prettyText(text: string): string {
