@@ -500,6 +500,24 @@ def test_as_option(sandbox: Sandbox) -> None:
     assert 'model="gpt-5.5"' in read_agent_report(out)["argv"]
 
 
+@pytest.mark.parametrize(
+    ("agent", "words", "is_said"),
+    [
+        ("codex", ["--model", "mine"], True),
+        ("codex", ["--model", "mine", "--as", "gpt-5.5"], False),
+        ("codex", ["--model", "loopback"], False),
+        ("claude", ["--model", "mine"], False),
+    ],
+)
+def test_an_agent_that_knows_its_models_by_name(sandbox: Sandbox, agent: str, words: list[str], is_said: bool) -> None:
+    """Under another name the instructions of Codex demand a tool that it does not declare."""
+    sandbox.install(agent)
+    sandbox.configure('[models]\nmine = "loopback"\n')
+    code, _, err = sandbox.run(agent, *words)
+    assert code == 0
+    assert ("toolwire: Codex does not know mine: its instructions demand apply_patch" in err) == is_said
+
+
 def test_a_model_without_its_key_names_the_variable(sandbox: Sandbox) -> None:
     sandbox.install("codex")
     code, _, err = sandbox.run("codex", "--model", "gpt-5.5")

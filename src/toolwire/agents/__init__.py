@@ -12,6 +12,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -57,6 +58,10 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model that it asks for by default."""
     protocols: Mapping[str, Mapping[str, str]]
     """Its protocols, the default first, each with texts for the placeholders; `path` is appended to the origin."""
+    known_models: tuple[str, ...] = ()
+    """Patterns of the names that it treats as they deserve; () if a name makes no difference."""
+    unknown_model: str = ""
+    """What is different with another name, and what helps."""
     helper_models: Mapping[str, str] = EMPTY_MAPPING
     """Models that it asks for whatever model was chosen: a pattern, and one name that matches it."""
     rare_models: Mapping[str, str] = EMPTY_MAPPING
@@ -81,6 +86,10 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Folders of the user, by the variable that names them."""
     limits: tuple[AddedSettings, ...] = ()
     """They tell it the limits of the model; one whose limits are unknown is left out. Later ones override earlier."""
+
+    def knows_model(self, name: str) -> bool:
+        bare = name.rpartition("/")[2]
+        return not self.known_models or any(fnmatchcase(bare, pattern) for pattern in self.known_models)
 
     @property
     def install_command(self) -> str:

@@ -204,6 +204,8 @@ class AgentSession:
             running = self._find_running_gateway()
             choice = self._choose_model(running)
             model = describe_choice(choice)
+            if not agent.knows_model(choice.shown_name):
+                self._print_status(f"{agent.title} does not know {choice.shown_name}: {agent.unknown_model}")
             if running is not None and not choice.mismatch:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
                 return self._start_agent(program.path, running, choice, folder, child)
