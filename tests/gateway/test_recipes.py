@@ -4,6 +4,7 @@ loopback that imitate those of the page."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -67,9 +68,10 @@ TABLE = [
     Recipe("azure", 3, {"[providers.azure]": FOUNDRY}, ("claude-haiku-5", "azure/claude-opus-5-5")),
     Recipe("azure", 4, {"[providers.europe]": EUROPE, "[providers.america]": AMERICA}, ("gpt-5.5", "america/my-deployment")),
     Recipe("bedrock", 0, {"[providers.bedrock]": BEDROCK}, ("claude-opus-5-5", "claude-haiku-5", "gpt-5.5", "nova")),
-    Recipe("bedrock", 1, {"[providers.bedrock]": BEDROCK._replace(signed_for=(ROLE_KEYS, "us-east-1"))}, ("gpt-5.5",)),
-    Recipe("bedrock", 2, {"[providers.bedrock]": BEDROCK_KEY}, ("claude-opus-5-5",)),
-    Recipe("bedrock", 3, {"[providers.bedrock]": BEDROCK._replace(signed_for=(AWS_KEYS, "us-east-1"))}, ("ours",)),
+    Recipe("bedrock", 1, {"[providers.bedrock]": BEDROCK}, ("nova",)),
+    Recipe("bedrock", 2, {"[providers.bedrock]": BEDROCK._replace(signed_for=(ROLE_KEYS, "us-east-1"))}, ("gpt-5.5",)),
+    Recipe("bedrock", 3, {"[providers.bedrock]": BEDROCK_KEY}, ("claude-opus-5-5",)),
+    Recipe("bedrock", 4, {"[providers.bedrock]": BEDROCK._replace(signed_for=(AWS_KEYS, "us-east-1"))}, ("ours",)),
     Recipe("vertex", 0, {"[providers.vertex]": VERTEX}, ("claude-haiku-5", "vertex/claude-opus-5-5")),
     Recipe("vertex", 1, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
     Recipe("vertex", 2, {"[providers.vertex]": VERTEX}, ("claude-haiku-5",)),
@@ -150,12 +152,18 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def respond(seen: Seen) -> Answer:
         if seen.form.get("Action") == "AssumeRole":
             return Answer(200, ASSUMED_ROLE.encode(), {"content-type": "text/xml"})
-        return Answer(200, {"access_token": "token-of-the-cloud", "expires_in": 3599})
+        token = {"access_token": "token-of-the-cloud", "expires_in": 3599}
+        return Answer(200, token, {"metadata-flavor": "Google"})
 
     (tmp_path / "bin").mkdir()
-    for program in ("gcloud", "az"):
+    exported = {"Version": 1, "AccessKeyId": AWS_KEYS.access_key, "SecretAccessKey": AWS_KEYS.secret_key}
+    for program, printed in (
+        ("gcloud", "token-of-the-cloud"),
+        ("az", "token-of-the-cloud"),
+        ("aws", json.dumps(exported)),
+    ):
         file = tmp_path / "bin" / program
-        file.write_text("#!/bin/sh\necho token-of-the-cloud\n")
+        file.write_text(f"#!/bin/sh\necho '{printed}'\n")
         file.chmod(0o700)
     (tmp_path / "config").write_text("[profile work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = of-work\n")
     with serve_cloud(respond) as server:
