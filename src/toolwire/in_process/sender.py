@@ -157,12 +157,14 @@ class LibraryResponse:
             pieces.append(data)
 
     async def wait_for_data(self, seconds: float) -> bool:
-        done, _ = await asyncio.wait({self._start_reading()}, timeout=max(0.0, seconds))
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._read_next())
+        done, _ = await asyncio.wait({self._next}, timeout=max(0.0, seconds))
         return bool(done)
 
     async def read_chunk(self) -> bytes | TransportError:
         try:
-            return await self._start_reading()
+            return await (self._next or self._read_next())
         except self._library.http_error as error:
             if isinstance(error, self._library.late_answer):
                 self._call.error = error
@@ -185,11 +187,6 @@ class LibraryResponse:
             self._next = None
         if not self._response.is_closed:
             self._call.closing.append(self._close(self._response))
-
-    def _start_reading(self) -> asyncio.Task[bytes]:
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._read_next())
-        return self._next
 
     async def _read_next(self) -> bytes:
         async for data in self._chunks:
