@@ -36,15 +36,18 @@ def find_uses(
 ) -> Iterator[LimitUse]:
     """What is used of each amount of each limit, and of each group that has used something. `unpriced` are models by
     the name of the limit in dollars that cannot count them."""
+    found: dict[str, list[CounterUse]] = {}
+    for use in counters:  # there may be thousands, and as many limits
+        for place, char in enumerate(f"{use.counter}/"):
+            if char == "/":
+                found.setdefault(use.counter[:place], []).append(use)
     for limit in limits:
         for field in AMOUNT_FIELDS:
             if getattr(limit, field) is None:
                 continue
             name = f"{limit.name}/{field}"
-            found = [
-                use for use in counters if use.counter == name or (limit.per and use.counter.startswith(f"{name}/"))
-            ]
-            for use in found or [CounterUse(name, "", 0, 0, 0.0)]:
+            uses = [use for use in found.get(name, ()) if limit.per or use.counter == name]
+            for use in uses or [CounterUse(name, "", 0, 0, 0.0)]:
                 group = use.counter.removeprefix(name).removeprefix("/")
                 uncounted = unpriced.get(limit.name, ()) if limit.on_unknown_price == "open" else ()
                 yield _describe_use(limit, field, group, use, uncounted)
