@@ -33,7 +33,7 @@ def test_live_shows_each_exchange_and_filters_them(gallery: Gallery, open_page: 
     page.find(f"#row-{gallery.find('claude')}").wait_for_text(*words)
     page.find(f"#row-{gallery.find('qwen')}").wait_for_text("429", "Quota exceeded")
     for facet, value, expected in (
-        ("Client", "gemini", 1), ("Agent", "claude-cli", 4), ("Provider", "deepseek", 1), ("Tool", "Read", 1),
+        ("Agent", "claude-cli", 4), ("Provider", "deepseek", 1), ("Protocol", "gemini", 1), ("Tool", "Read", 1),
         ("Failure", "rate", 1), ("Loss", "name-rewritten", 4),
     ):  # fmt: skip
         box = page.find(f"fieldset:has(legend:text-is({quote(facet)})) label:has-text({quote(value)}) input")

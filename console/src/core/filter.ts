@@ -13,13 +13,13 @@ interface Facet {
 const single = (value: string): readonly string[] => (value ? [value] : []);
 
 export const FACETS: readonly Facet[] = [
-  { name: "client", title: "Client", values: (row) => single(row.client_protocol) },
   { name: "agent", title: "Agent", values: (row) => single(row.agent) },
   { name: "key", title: "Key", values: (row) => single(row.key_name) },
   { name: "team", title: "Team", values: (row) => single(row.team) },
   { name: "session", title: "Session", values: (row) => single(row.conversation), isHidden: true },
   { name: "provider", title: "Provider", values: (row) => single(row.provider) },
   { name: "model", title: "Model", values: (row) => single(row.model || row.requested_model) },
+  { name: "client", title: "Protocol", values: (row) => single(row.client_protocol) },
   { name: "tool", title: "Tool", values: (row) => [...new Set([...row.called_tools.map((tool) => tool.client), ...row.tool_runs])] },
   { name: "failure", title: "Failure", values: (row) => single(failureOf(row)) },
   { name: "loss", title: "Loss", values: (row) => row.losses },

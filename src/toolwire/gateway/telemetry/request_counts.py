@@ -27,7 +27,7 @@ KEPT_MINUTES = 6 * HOUR
 """Seconds for which minutes are kept: after that only hours are."""
 KEPT_HOURS = 31 * DAY
 MAX_COUNTS = 10_000
-"""Counts that are kept, of minutes and of hours each: about 5 MB. Clients choose some of the names."""
+"""Counts that are kept, of minutes and of hours each: some 10 MB. Clients choose some of the names."""
 MAX_WAITING = 256
 """Requests that are counted together."""
 SLICE = 300
