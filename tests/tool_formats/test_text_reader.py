@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -225,6 +226,25 @@ def test_any_split_gives_the_same(text: str, was_cut: bool, seed: int) -> None:
     whole = sum_up(read_pieces(text, TOOLS, [text], was_cut=was_cut))
     for chunks in (list(text), split_randomly(text, seed)):
         assert sum_up(read_pieces(text, TOOLS, chunks, was_cut=was_cut)) == whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CALL\nDone.\n",
+        "CALL\nLet me also check the weather. \n\nCALL\n",
+        "CALL  \n\n  CALL\n \n",
+        "CALL \n Okay. \n Done.\n",
+    ],
+)
+def test_blanks_behind_words_stay_in_every_split(text: str) -> None:
+    text = text.replace("CALL", '<tool_call>{"name": "stop", "arguments": {}}</tool_call>')
+    whole = read_pieces(text, TOOLS, [text])
+    for chunks in every_split(text):
+        kinds = groupby(read_pieces(text, TOOLS, chunks), lambda one: isinstance(one, str))
+        assert [
+            piece for is_text, group in kinds for piece in (["".join(map(str, group))] if is_text else group)
+        ] == whole
 
 
 # --- bounds ---

@@ -25,10 +25,18 @@ class PendingCalls(Struct):
     """Characters of all of it."""
 
     def add_frame(self, pieces: list[Piece], source: str, candidate: Candidate) -> None:
+        self.keep_blanks()
         self.pieces += pieces
         self.texts.append(source)
         self.size += len(source)
         self.candidate, self.behind, self.behind_size = candidate, [], 0
+
+    def keep_blanks(self) -> None:
+        """The blanks behind words that wait belong to them, however the text was cut."""
+        blanks = "".join(self.texts[self.words_end :]) if self.words_end else ""
+        if blanks.isspace():
+            self.pieces.append(blanks)
+            self.words_end = len(self.texts)
 
     def find_blanks(self) -> str:
         """The blanks behind the calls, and behind the words that wait with them."""

@@ -262,6 +262,7 @@ class TextReader:
         if find_mention_behind(pending.candidate, "".join(pending.behind), has_next=has_next):
             self._note_mention()
         elif not has_next:
+            pending.keep_blanks()
             self._output.put_pieces(pending.pieces)
             self._pending = PendingCalls()
 
