@@ -2909,6 +2909,21 @@ INTRODUCTIONS: list[str] = [
     "There are two matches. Let me look at the first one.",
     "That didn't work. Let me try something different.",
     "Here's what I'll do: read the file, then fix it. Let me start.",
+    "Let me check if your flight is delayed.",
+    "Let me find where the session cookie is set.",
+    "I'll check whether there are any trains to Munich this evening.",
+    "Let me check how the tests are organised.",
+    "Let me check if anything else depends on it.",
+    "This looks right. Let me run everything one more time.",
+    "Let me verify that the server starts correctly.",
+    "I'd be happy to help you with that! First, I'll check which files changed.",
+    "Let me figure this out.",
+    "Right. Let me check.",
+    "Good news: the tests pass. Now let me clean up.",
+    "Hmm, it's not there. Let me look elsewhere.",
+    "The variable is undefined. Let me define it.",
+    "There are several files. Let me read them one by one.",
+    "我查一下天气。",
 ]
 """What models say before they call a tool."""
 

@@ -125,7 +125,7 @@ def _is_about_call(clause: str, named: CallWords) -> bool:
     is_named = _shares_word(body[work.end() :] if work else body, named) or body.partition(" ")[0] == named.tool
     if not is_named or match_telling(body) or find_pointed(body):
         return False
-    if any(kind.search(_cut_asked(body)) for kind in (UNMEANT, REFUSALS)):
+    if UNMEANT.search(body) or REFUSALS.search(_cut_asked(body)):
         return False
     return TEXTS.isdisjoint(map(to_singular, find_words(drop_compounds(body).lower())))
 
@@ -166,7 +166,10 @@ def _is_clear_clause(clause: str, named: CallWords, *, has_report: bool) -> bool
     else:
         return False
     is_open = match_open_work(clause) is not None and _shares_word(rest, named)
-    return _is_object(rest, is_action=work is None or is_action, needs_noun=not has_report, is_open=is_open)
+    may_ask = work is not None and work["alone"] is not None
+    return _is_object(
+        rest, is_action=work is None or is_action, needs_noun=not has_report, is_open=is_open, may_ask=may_ask
+    )
 
 
 def _cut_asked(rest: str) -> str:
@@ -175,8 +178,11 @@ def _cut_asked(rest: str) -> str:
     return rest[: asked.start()] if asked else rest
 
 
-def _is_object(rest: str, *, is_action: bool, needs_noun: bool = True, is_open: bool = False) -> bool:
-    """Can it be what is worked on, now? `rest`: what stands behind it. `is_open`: behind a verb for any thing."""
+def _is_object(
+    rest: str, *, is_action: bool, needs_noun: bool = True, is_open: bool = False, may_ask: bool = False
+) -> bool:
+    """Can it be what is worked on, now? `rest`: what stands behind it. `is_open`: behind a verb for any
+    thing. `may_ask`: behind one for questions, such as "see what fails"."""
     surely = _cut_asked(rest)
     if find_shown(rest) or find_unsure(surely) or REFUSALS.search(surely):
         return False
@@ -184,6 +190,8 @@ def _is_object(rest: str, *, is_action: bool, needs_noun: bool = True, is_open: 
     if not SHOWN.isdisjoint(words) or (not is_action and any(map(_is_of_call, words))):
         return False
     if not needs_noun and all(one in _EMPTY for one in words):
+        return True
+    if may_ask and not surely.strip() and any(one in THINGS or one in TECHNICAL for one in words):
         return True
     return names_things(rest, _WORK_WORDS, is_action=is_action, is_open=is_open)
 
@@ -283,7 +291,10 @@ _MAX_VALUES: Final = 400
 """Characters of the arguments that are looked at. A long text has all words."""
 _MAX_PURPOSE: Final = 160
 _find_keys = re.compile(r"\"\w+\"\s*:")
-_find_asked = re.compile(r"\b(?:why|how|what|which|where|who|whether)\b|^ (?:(?:and|to) see )?(?:if|when)\b").search
+_find_asked = re.compile(
+    r"\b(?:why|how|what|which|where|who|whether)\b|^ (?:(?:and|to) see )?(?:if|when)\b"
+    r"|^ that (?=the |it |all |everything |nothing )"
+).search
 _match_doing = re.compile(r"book|list|extract|reproduc|reduc|increas|hook|wire|us(?:e|ing)\b").match
 find_code = re.compile(
     r"`[^`]*`|\"[^\"]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+|\b\w*[a-z][A-Z]\w*"

@@ -97,7 +97,7 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"\bmaintenant,? je \w+|\badesso \w+o\b|\bora (?:controllo|eseguo|leggo|cerco)\b|\bagora (?:vou|executo"
     r"|verifico|leio)\b|\bik (?:zal|ga|kijk|zoek|controleer)\b|\blaat me\b",
     r"\b(?:проверю|посмотрю|сделаю|вызову|запущу|найду|прочитаю|открою|поищу)\b|\bдавайте\b|\bпозвольте\b",
-    r"让我|讓我|我(?:来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在"
+    r"让我|讓我|我(?:查|看|搜|试|找|读|来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在"
     r"|(?:接下来|接下來|首先|现在|現在|^先|下面)[^。：:]{0,6}(?:读取|讀取|运行|執行|执行|查看|检查|檢查|修改|搜索"
     r"|打开|更新|创建|安装|测试|修复)",
     r"ます(?:ね)?[。.:：]?\s*$|ましょう|みます",
@@ -219,7 +219,7 @@ match_interjection = re.compile(
     r"|(?:(?:i['’]ll|i will|i can|i['’]d be|i['’]m|i would be|let me)(?: be)? )?(?:(?:happy"
     r"|glad) to )?help(?: you)?(?: out)?"
     r"(?: with (?:that|this))?"
-    r"|no (?:problem|worries|matches|results|luck)(?: found)?|all (?:green|good)|almost (?:there|done)"
+    r"|right|no (?:problem|worries|matches|results|luck)(?: found)?|all (?:green|good)|almost (?:there|done)"
     r"|i can (?:help with|do) that|what['’]s up"
     r"|now|first|then|so|wait|i see|court)\W+)+",
     re.IGNORECASE,
@@ -315,7 +315,8 @@ _PRODUCTION: Final = (
 _ALONE: Final = (
     r"(?:double[- ]check|check|look|search|see|verif|start|begin|proceed|continu|go on|get (?:started|going)|tr(?:y"
     r"|ies)|retry"
-    r"|investigat|find out|figure out|find|dig|explor|debug|scroll|us(?:e|ing) (?:the|an?|my|your|one of the"
+    r"|investigat|find out|figure (?:it |this |that )?out|sort (?:it|this|that) out|clean(?:ing)? up|find|dig"
+    r"|explor|debug|scroll|us(?:e|ing) (?:the|an?|my|your|one of the"
     r"|available)(?: [\w`-]+){0,3}? `?(?:tools?|functions?)\b(?: to\b.*)?|mak(?:e|ing) (?:the|another) (?:\w+ )?call"
     r"|commit|execut|research|(?:take|have) (?:a|another)\b.*? look|fetch|retriev)\w*"
 )
@@ -415,7 +416,8 @@ find_own_words = re.compile(
     r"|\byou(?:['’]re| are)(?: absolutely| totally| completely| quite)? right\b|\byou (?:want|asked|need"
     r"|mentioned)\b|\bthe user\b|\bhelp you\b"
     r"|\bcalls? (?:failed|worked|timed out)\b|^\W*(?:hm+\W+)?(?:it|that|this)(?: \w+)? (?:did|does|do|didn['’]t"
-    r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b"
+    r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b|^\W*(?:hm+\W+)?it['’]s (?:not|still"
+    r"|now|already|missing|empty)\b"
     r"|\b(?:ich|wir|mein\w*|je|j['’]|nous|yo|nosotros|ho|sono|eu|ik|wij?|я|мы|мне)\b|我|私|저는|제가"
     r"|^\W*(?:good|great|nice|sounds|sorry|gern\w*|klar|natürlich|alles|gut|bien|d['’]accord|très|claro|vale"
     r"|por supuesto|certo"
@@ -467,7 +469,8 @@ UNMEANT: Final = _words(
     r"|the (?:frame|call|tag))\b",
     r"\b(?:below|above)\W*$|\bmy facts\b|\blook(?:ing)? (?:back (?:at|on)|away)\b|\bbig picture\b"
     r"|\bfalls? for (?:it|this|that)\b"
-    r"|\bwhat \w+ (?:said|answered|wrote)\b|\b(?:is|are|was|were) (?:written|spelled|spelt|phrased|worded)\b"
+    r"|\bwhat \w+ (?:said|answered|wrote)\b|\bwhat\b.*\b(?:asks?|wants?|demands?)\b|\b(?:is|are|was"
+    r"|were) (?:written|spelled|spelt|phrased|worded)\b"
     r"|\b(?:page|e?-?mail|text|letter|site) wants?\b",
     r"\breturn the following\b|\byour (?:request|prompt|wording|patience)\b|\bapply for\b|\banatomy of\b"
     r"|\bminutes of\b|\bof your\b",

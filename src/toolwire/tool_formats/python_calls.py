@@ -60,7 +60,8 @@ _match_end_of_loose = re.compile(
 ).match
 """What follows the real end of a string with quotes in it that were not escaped."""
 _replace_escapes = re.compile(
-    r"\\(x[0-9a-fA-F]{2}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)",
+    r"\\(x[0-9a-fA-F]{2}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}"
+    r"|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)",
     re.DOTALL,
 ).sub
 _ESCAPES: Final = {

@@ -100,7 +100,9 @@ drop_compounds = partial(
         r"|output (?:folder|director(?:y|ies)|file|path)s?|line \d[\d–-]*|(?:first|last|next) \d+ lines|data models?"
         r"|make sure|in turn|nothing else|no (?:one|other \w+) else|model (?:class|file)(?:es|s)?|form (?:field"
         r"|component)s?"
-        r"|exchange rates?|(?:descriptive|clear) message|side by side|TODO comments?|(?:pull|merge) requests?"
+        r"|exchange rates?|(?:descriptive|clear) message|side by side|one more time|one by one|one at a time"
+        r"|TODO comments?"
+        r"|(?:pull|merge) requests?"
         r"|verbose output|type hints?|try/(?:except|catch)|(?:sales|revenue) figures|something (?:else"
         r"|different)|(?<=if )anything else"
         r"|(?<=whether )anything else|(?:who|what|which|that) calls (?:it|this|the|that)(?: (?:method|function"
@@ -179,7 +181,8 @@ match_any_work = re.compile(
 ).match
 """Verbs of work that `mention_words` has no need of elsewhere, and what is worked on."""
 match_work_on_it = re.compile(
-    rf"(?:(?!format|pars|wrap|indent|annot|stage|order){_ANY_WORK}|correct) (?:it|them|that)(?: (?:back|now|again|first"
+    rf"(?:(?!format|pars|wrap|indent|annot|stage|order){_ANY_WORK}|correct|define|declare) (?:it|them"
+    rf"|that)(?: (?:back|now|again|first"
     rf"|up))*\W*$",
     re.IGNORECASE,
 ).match
