@@ -50,6 +50,7 @@ class SignatureFeature(Feature):
         """None without a store."""
         self._runtime = runtime
         runtime.set_envelope_keys(self._load_keys(runtime.config))
+        self._signatures.is_alone = self._shared_key is None and runtime.config.server.workers == 1
         return SignatureStage(runtime, self._signatures) if self._signatures.is_enabled else None
 
     def _load_keys(self, config: Config) -> EnvelopeKeys:

@@ -14,6 +14,9 @@ from toolwire.gateway.store.store import Entry, StoreDown
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
 """Bytes of signatures that a process caches: the next turn mostly comes to the same process."""
+MAX_ABSENT, ABSENT_SECONDS = 20_000, 300.0
+"""Ids without signatures that a process remembers, and for how long: an agent sends the calls of all turns again with
+every turn, and most have none."""
 UNAVAILABLE_HINT = (
     "it has the model's signatures of earlier turns, and without them the provider may refuse the request or answer"
     " without its earlier reasoning"
@@ -28,6 +31,12 @@ class SignatureRepository:
         self._repository = repository
         self._cache: OrderedDict[tuple[str, str], Entry] = OrderedDict()
         self._cache_size = 0
+        self._absent: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Until when the store is not asked for an id again."""
+        self.is_alone = False
+        """Is the store the file of one worker? Signatures are stored before a client gets their call, so what is not
+        there will not come, unless an id is used again: this process knows then, another one is not told. A second
+        gateway on the same file has to wait for `ABSENT_SECONDS` in that case."""
 
     @property
     def is_enabled(self) -> bool:
@@ -39,12 +48,15 @@ class SignatureRepository:
         now = self._repository.clock()
         cached = (self._cache.get((owner, id)) for id in ids)
         found = {entry.id: entry for entry in cached if entry is not None and not 0 < entry.expires <= now}
-        missing = [id for id in ids if id not in found]
+        absent = self._absent
+        missing = [id for id in ids if id not in found and absent.get((owner, id), 0.0) <= now]
         if missing:
             entries = await self._repository.get(owner, SEAL, missing)
             if isinstance(entries, StoreDown):
                 return store_unavailable_failure(entries, UNAVAILABLE_HINT)
             found.update({entry.id: entry for entry in entries})
+            if self.is_alone:
+                self._note_absent(owner, [id for id in missing if id not in found], now)
         await self._repository.extend_expiring(owner, SEAL, [(entry.id, entry.expires) for entry in found.values()])
         for entry in found.values():
             self._cache_entry(entry)
@@ -59,10 +71,20 @@ class SignatureRepository:
         ]
         for entry in entries:
             self._cache_entry(entry)
+            self._absent.pop((owner, entry.id), None)
         if not isinstance(await self._repository.put(*entries), StoreDown):
             return True
         self._repository.put_later(*entries)
         return False
+
+    def _note_absent(self, owner: str, ids: Sequence[str], now: float) -> None:
+        """Remember ids that the store does not have, and that were not stored while it was asked."""
+        names = [(owner, id) for id in ids if (owner, id) not in self._cache]
+        for name in names:
+            self._absent.pop(name, None)
+            self._absent[name] = now + ABSENT_SECONDS
+        while len(self._absent) > MAX_ABSENT:
+            self._absent.popitem(last=False)
 
     def _cache_entry(self, entry: Entry) -> None:
         """Cache an entry, and drop the least recently used ones that no longer fit."""
