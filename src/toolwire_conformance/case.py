@@ -271,5 +271,5 @@ def _follow_up_history(kind: GridKind, ours: Peer) -> list[Json]:
     return [*ours.history_turns(answer), *ours.write_results(answer, RESULT_TEXTS)]
 
 
-def load_all_cases() -> list[Case]:
-    return [*make_grid_cases(), *read_cases()]
+def load_all_cases(peers: Sequence[Peer] = COMPARED) -> list[Case]:
+    return [*make_grid_cases(peers), *read_cases()]

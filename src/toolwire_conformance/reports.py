@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from string import Template
 
@@ -83,7 +83,6 @@ def compare_plays(before: Sequence[PlayResult], now: Sequence[PlayResult]) -> tu
     return worse, better
 
 
-PROTOCOL_SHORT_NAMES = tuple(peer.short_name for peer in PEERS.values() if peer.is_compared)
 NO_SUPPORT_MARK, NOT_PLAYED_MARK = "–", "·"
 
 
@@ -96,12 +95,17 @@ def plays_of_part(plays: Iterable[PlayResult], part: str) -> list[PlayResult]:
     return [play for play in plays if play.part == part]
 
 
+def list_protocols(plays: Iterable[PlayResult]) -> tuple[str, ...]:
+    """The short names of the protocols that gateways are compared in, and of others that were played."""
+    played = {name for play in plays for name in (play.client, play.provider)}
+    return tuple(peer.short_name for peer in PEERS.values() if peer.is_compared or peer.short_name in played)
+
+
 def plays_by_pair(plays: Sequence[PlayResult]) -> dict[tuple[str, str], list[PlayResult]]:
     """The results of the grid by client and provider."""
     return {
         (client, provider): [play for play in plays if (play.client, play.provider) == (client, provider)]
-        for client in PROTOCOL_SHORT_NAMES
-        for provider in PROTOCOL_SHORT_NAMES
+        for client, provider in product(list_protocols(plays), repeat=2)
     }
 
 
@@ -124,10 +128,10 @@ def case_mark(plays: Sequence[PlayResult]) -> str:
 
 def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
     """The grid: clients in rows, providers in columns."""
-    found = plays_by_pair(plays_of_part(plays, "grid"))
-    shares = [[pass_share(found[ours, theirs]) for theirs in PROTOCOL_SHORT_NAMES] for ours in PROTOCOL_SHORT_NAMES]
-    rows = [[client, *row] for client, row in zip(PROTOCOL_SHORT_NAMES, shares, strict=True)]
-    return [["client \\ provider", *PROTOCOL_SHORT_NAMES], *rows]
+    grid = plays_of_part(plays, "grid")
+    found, names = plays_by_pair(grid), list_protocols(grid)
+    rows = [[ours, *(pass_share(found[ours, theirs]) for theirs in names)] for ours in names]
+    return [["client \\ provider", *names], *rows]
 
 
 def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:
@@ -209,5 +213,6 @@ RESULTS_PLACEHOLDER = "/*RESULTS*/null"
 
 def write_results_page(results: Sequence[RunResult]) -> str:
     template = (files("toolwire_conformance") / "page.html").read_text("utf-8")
-    data = msgspec.json.encode({"protocols": PROTOCOL_SHORT_NAMES, "results": results}).decode()
+    names = list_protocols(play for result in results for play in plays_of_part(result.plays, "grid"))
+    data = msgspec.json.encode({"protocols": names, "results": results}).decode()
     return template.replace(RESULTS_PLACEHOLDER, data.replace("</", "<\\/"), 1)

@@ -141,6 +141,16 @@ def test_list_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "grid:" not in out
 
 
+def test_a_protocol_that_is_not_compared_is_played_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["conformance", "--all-protocols", "--case", "grid:converse>converse:call"]
+    assert main([*words, "--target", "toolwire"]) == 0
+    assert "Grid: 2 pass, 0 wrong" in capsys.readouterr().out
+    assert main([*words, "--list"]) == 0
+    assert capsys.readouterr().out.split()[0] == "grid:converse>converse:call"
+    assert main(["conformance", "--list", "--only", "grid"]) == 0
+    assert "converse" not in capsys.readouterr().out
+
+
 def test_sends_key_and_headers(gateway: TamperingProxy, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "sk-mine")
     assert run(gateway, port, "--case", "grid:chat>chat:text", "--key-env", "MINE", "--header", "X-Team: red") == 0

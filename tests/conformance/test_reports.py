@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from toolwire_conformance import reports
 from toolwire_conformance.case import load_all_cases
@@ -118,3 +119,9 @@ def test_grid_rows() -> None:
     )
     assert rows[0] == ["client \\ provider", "chat", "responses", "anthropic", "gemini"]
     assert rows[1] == ["chat", "·", "·", "·", "1/2"]
+
+
+def test_protocols_that_were_not_compared_are_in_the_grid_if_they_were_played() -> None:
+    rows = grid_rows([replace(make_play("grid:converse>gemini:text", "pass"), client="converse")])
+    assert rows[0][-1] == "converse"
+    assert rows[-1] == ["converse", "·", "·", "·", "1/1", "·"]

@@ -63,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--recorded", type=Path, metavar="FOLDER", help=recorded)
     only = "play only the grid of all protocol pairs, or only reported cases"
     add("--only", dest="part", choices=PARTS, default="", help=only)
+    others = ", ".join(peer.short_name for peer in PEERS.values() if not peer.is_compared)
+    all_protocols = f"also play the grid in protocols that gateways are not compared in: {others}"
+    add("--all-protocols", action="store_true", help=all_protocols)
     anyway = "also play cases that need a special configuration of the gateway"
     add("--anyway", dest="include_configured", action="store_true", help=anyway)
     add("--list", action="store_true", help="list the cases, and play none")
@@ -86,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
         hint = f"--target starts one of: {', '.join(TARGETS)}"
         raise CommandError("give either the URL of a gateway or --target", hint)
     try:
-        known = read_recorded_cases(args.recorded) if args.recorded else load_all_cases()
+        suite = load_all_cases([*PEERS.values()]) if args.all_protocols else load_all_cases()
+        known = read_recorded_cases(args.recorded) if args.recorded else suite
     except BadCase as error:
         raise CommandError(str(error), "record it again (toolwire.http_client(record=…))") from None
     cases = player.select_cases(known, args.patterns, args.part)
