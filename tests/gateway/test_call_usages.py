@@ -3,6 +3,7 @@ not get."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -221,3 +222,23 @@ def test_a_packed_exchange_keeps_its_calls() -> None:
     assert packed is not None
     (kept,) = unpack_exchange(packed).costs.calls
     assert (kept.provider, kept.usage) == ("p", Usage(3, 4))
+
+
+@STREAMS
+@pytest.mark.parametrize("count", [2**53, 2**64, 2**70])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_count_that_cannot_be_harms_no_record(
+    served: Served, records: list[ExchangeRecord], provider: str, count: int, stream: bool
+) -> None:
+    """Stores, logs and packed records have no place for it, and what ends with it is processed with others."""
+    data = b"".join(frames(provider, "Hi")) if stream else encode_json(body_of(provider, ScriptedAnswer("Hi"))).encode()
+    told, replaced = re.subn(rb'(?i)("[a-z_]*token(?:s|count)":)\d+', rb"\g<1>%d" % count, data)
+    assert replaced > 1
+    scene = served.scene(provider, answer(200, told, "text/event-stream" if stream else "application/json"))
+    for client in CLIENTS:
+        got = call(served, client, scene.model, stream)
+        assert got.status == 200
+        record = find_record(served, records, served.line(got.id))
+        assert pack_exchange(record) is not None
+        (used,) = record.costs.calls
+        assert used.usage is None or max(used.usage.input, used.usage.output) < 10_000

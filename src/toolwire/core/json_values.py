@@ -365,11 +365,17 @@ def get_int(node: Object, key: str, path: Path) -> int | None:
     return value
 
 
+_COUNTS = range(1, 2**53)
+"""Counts of tokens and searches that can be. What a provider says besides is ignored: stores, logs and other programs
+have no place for larger ones."""
+_can_be_counted = _COUNTS.__contains__
+
+
 def find_count(node: Json, *keys: str) -> int | None:
     """The count below these keys; None if there is none, or 0. What is not a whole number is ignored as a detail."""
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
-    return node if node.__class__ is int and node > 0 else None
+    return node if node.__class__ is int and node in _COUNTS else None
 
 
 _INT_OR_NULL = frozenset({int, type(None)})
@@ -378,16 +384,16 @@ _is_count = re.compile(r"[0-9]{1,18}").fullmatch
 
 def get_count(node: Object, key: str, path: Path) -> int | None:
     """A count of tokens, also as text. A negative one says nothing (some servers send -1), and nobody may give tokens
-    back."""
+    back; nor does one that cannot be."""
     text = node.get(key)
     value = int(text) if isinstance(text, str) and _is_count(text) else get_int(node, key, path)
-    return None if value is not None and value < 0 else value
+    return value if not value or value in _COUNTS else None
 
 
 def get_counts(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
     """The counts of tokens of several keys."""
     values = [*map(node.get, keys)]
-    if _INT_OR_NULL.issuperset(map(type, values)) and min(filter(None, values), default=0) >= 0:
+    if _INT_OR_NULL.issuperset(map(type, values)) and all(map(_can_be_counted, filter(None, values))):
         return values
     return [get_count(node, key, path) for key in keys]
 
