@@ -65,6 +65,12 @@ STEPS: Final = _words(
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
     r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one (?:more|last)"
     r"|final) (?:check|file|fix|test)\b"
+    r"|^\W*(?:(?:now|so|okay|ok|first)\W+)?(?:let me|i['’]ll)(?: now| first| just)? (?:see|check"
+    r"|find out) (?:what|where|if|how|whether)"
+    r"(?:['’]s| (?:it|that|they|we|i|can|helps?|comes?|from|going|on|find|works?|worked|is|are|went|wrong|there"
+    r"|available"
+    r"|missing|happened|happening|needed|used|defined|now|still))+\W*$"
+    r"|^\W*(?:let me|i['’]ll)(?: now)? (?:try|check|look|run it|read it|search) (?:it )?(?:once|one) more(?: time)?\W*$"
     r"|^\W*(?:let me|i['’]ll)(?: now)? mark (?:this|that|the|it|all)(?: [\w-]+){0,3} as (?:completed?|done"
     r"|finished|in progress)\b"
     r"|^\W*(?:let me|i['’]ll)(?: now)? (?:check|see|inspect|verify) the outputs?\W*$"
@@ -92,11 +98,13 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"|exécute|ajoute|analyse|installe)\b|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b",
     r"\bvoy a\b|\bahora (?:ejecuto|reviso|compruebo|leo|busco|abro|miro|verifico)\b|\bvamos a\b|\bd[eé]ja(?:me"
     r"|dme)\b|\bd[eé]jeme\b|\bperm[ií]t[ae]me\b|\bconsultar[eé]\b|\bbuscar[eé]\b",
-    r"\bvado a\b|\bsto per\b|\bfammi\b|\bcontrollo\b|\bcerco\b|\bverifico\b",
+    r"\b(?:leggo|apro|eseguo|aggiorno|correggo|avvio|leio|abro|executo|verifico|reviso|busco|ejecuto)\b"
+    r"|\bvado a\b|\bsto per\b|\bfammi\b|\bcontrollo\b|\bcerco\b|\bverifico\b",
     r"\bvou \w+|\bdeixe-me\b|\bdeixa eu\b",
     r"\bmaintenant,? je \w+|\badesso \w+o\b|\bora (?:controllo|eseguo|leggo|cerco)\b|\bagora (?:vou|executo"
     r"|verifico|leio)\b|\bik (?:zal|ga|kijk|zoek|controleer)\b|\blaat me\b",
-    r"\b(?:проверю|посмотрю|сделаю|вызову|запущу|найду|прочитаю|открою|поищу)\b|\bдавайте\b|\bпозвольте\b",
+    r"\b(?:запускаю|читаю|проверяю|смотрю|ищу|открываю|создаю|исправляю|обновляю|выполняю|проверю|посмотрю"
+    r"|сделаю|вызову|запущу|найду|прочитаю|открою|поищу)\b|\bдавайте\b|\bпозвольте\b",
     r"让我|讓我|我(?:查|看|搜|试|找|读|来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在"
     r"|(?:接下来|接下來|首先|现在|現在|^先|下面)[^。：:]{0,6}(?:读取|讀取|运行|執行|执行|查看|检查|檢查|修改|搜索"
     r"|打开|更新|创建|安装|测试|修复)",
@@ -291,7 +299,9 @@ _ACTION: Final = (
     r"|visit"
     r"|navigat|click|deploy|restart|kill|connect|spawn|pull|push|clon|commit|lint|poll|(?:take|have) (?:a"
     r"|another)\b.*? look"
-    r"|grab|ask|jump(?:ing)? to(?= (?:the|line|file))|submit|fill(?:ing)? (?:in|out)|proceed|scroll|go to"
+    r"|grab|stop|revert|go(?:ing)? through(?= (?:the|all|each|every))|wait(?:ing)? for|set(?:ting)? up|ask"
+    r"|jump(?:ing)? to(?= (?:the|line|file))|submit"
+    r"|fill(?:ing)? (?:in|out)|proceed|scroll|go to"
     r"|analy[sz]|understand|diagnos|profil|figure out|track|fix|mend|repair|updat"
     r"|edit|chang|modif|adjust|adapt|refactor|replac|renam|remov|delet|clean|add|creat|build(?! up)|implement|mov"
     r"|sav|stor|appl"
@@ -315,7 +325,8 @@ _PRODUCTION: Final = (
 _ALONE: Final = (
     r"(?:double[- ]check|check|look|search|see|verif|start|begin|proceed|continu|go on|get (?:started|going)|tr(?:y"
     r"|ies)|retry"
-    r"|investigat|find out|figure (?:it |this |that )?out|sort (?:it|this|that) out|clean(?:ing)? up|find|dig"
+    r"|investigat|find out|figure (?:it |this |that )?out|sort (?:it|this|that) out|clean(?:ing)? up"
+    r"|set(?:ting)? (?:it|this|everything) up|narrow(?:ing)? (?:it|things) down|find|dig"
     r"|explor|debug|scroll|us(?:e|ing) (?:the|an?|my|your|one of the"
     r"|available)(?: [\w`-]+){0,3}? `?(?:tools?|functions?)\b(?: to\b.*)?|mak(?:e|ing) (?:the|another) (?:\w+ )?call"
     r"|commit|execut|research|(?:take|have) (?:a|another)\b.*? look|fetch|retriev)\w*"
@@ -351,7 +362,7 @@ THINGS: Final = frozenset(
     documentation dollar domain done door drive driver edit editor element elevation email endpoint
     engine entity enum environment equation error eslint euro event exception executable exist export
     fact factorial fail failure fare feature field file filesystem filter finding firewall fix fixture
-    flag flight folder forecast frontend function gateway gem git github gradle gram handled handler
+    flag flight folder forecast frontend function gateway gem git github gradle gram grep handled handler
     happened hash header history home hook host hostname hotel hour html humidity icon id image
     implementation implemented import index info information infrastructure inode installed inventory
     invoice ip issue item jest job kernel kilogram kilometer kilometre kitchen kubernetes lamp layer
@@ -477,7 +488,8 @@ UNMEANT: Final = _words(
     r"\b(?:says?|said|sends?|sent|writes?|with|by|like|in|from|of|was|is) this\W*$|\bit together\b|\bcall (?:it"
     r"|this) (?:an?|the)\b",
     r"\b(?:subject|right words|between the lines|my memory|angle)\W*$|\bi can (?:only |already |also )?(?:see"
-    r"|guess)\b|^i can (?:\w+\W*$|(?!look|check|search|find|do|see|help|try|get|use|read|run|fetch)\w)",
+    r"|guess)\b|^i can (?:\w+\W*$|(?!look|check|search|find|do|see|help|try|get|use|read|run|fetch|fix|start"
+    r"|continue|update|implement|proceed)\w)",
     r"[\"”»,*]\W*(?:\w+ ){0,2}(?:said|says|wrote|replied|typed|thought|whispered|cried)\b",
     r"\bfor (?:reference|documentation|illustration|completeness|the record)\W*$",
     # "Running it would be wrong" is no announcement of running it

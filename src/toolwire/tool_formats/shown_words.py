@@ -100,7 +100,8 @@ drop_compounds = partial(
         r"|output (?:folder|director(?:y|ies)|file|path)s?|line \d[\d–-]*|(?:first|last|next) \d+ lines|data models?"
         r"|make sure|in turn|nothing else|no (?:one|other \w+) else|model (?:class|file)(?:es|s)?|form (?:field"
         r"|component)s?"
-        r"|exchange rates?|(?:descriptive|clear) message|side by side|one more time|one by one|one at a time"
+        r"|exchange rates?|(?:descriptive|clear) message|side by side|test cases?|one more time|one by one"
+        r"|one at a time"
         r"|TODO comments?"
         r"|(?:pull|merge) requests?"
         r"|verbose output|type hints?|try/(?:except|catch)|(?:sales|revenue) figures|something (?:else"
@@ -261,7 +262,8 @@ TECHNICAL: Final = frozenset(
 )
 """Things that only work is about: where the model itself works now, one of them in a phrase is enough."""
 find_verdict = re.compile(
-    r"`|\b(?:ha(?:s|ve) no|lacks?|typos?|misspell\w*|fail\w*|miss(?:es|ing)|broken|stale|crash\w*|leak\w*"
+    r"`|\b(?:(?:is|are|was) wrong|ha(?:s|ve) no|lacks?|typos?|misspell\w*|fail\w*|miss(?:es|ing)|broken|stale"
+    r"|crash\w*|leak\w*"
     r"|throws?|threw|swallow\w*|strip(?:s|ped)|shadow\w*"
     r"|duplicat\w*|expire[sd]?|timed out|circular|null|none|undefined|empty|nested|imports?|exports?|imported"
     r"|exported"
