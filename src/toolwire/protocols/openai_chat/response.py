@@ -365,6 +365,14 @@ class _ChoicePeek(Struct, gc=False):
     message: _MessagePeek
 
 
+class _OddMessagePeek(Struct, gc=False):
+    tool_calls: list[dict[str, str | Object | None]] | None = None
+
+
+class _OddChoicePeek(Struct, gc=False):
+    message: _OddMessagePeek
+
+
 class _ResponsePeek(Struct, gc=False):
     choices: list[Raw]
     model: str = ""
@@ -374,6 +382,7 @@ class _ResponsePeek(Struct, gc=False):
 
 
 _decode_peek, _decode_choice_peek = partial_decoder(_ResponsePeek), partial_decoder(_ChoicePeek)
+_decode_odd_choice_peek = partial_decoder(_OddChoicePeek)
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
@@ -389,11 +398,14 @@ _has_odd_content = re.compile(rb'"content"\s*:\s*[\[{]').search
 
 
 def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...] | None:
-    """None if a call has another shape than OpenAI's."""
+    """None if calls have another shape than OpenAI's, and may be mended. What cannot be read passes as it is."""
     names: list[str] = []
-    for found in map(_decode_choice_peek, choices):
+    for choice in choices:
+        found = _decode_choice_peek(choice)
         if found is None:
-            return None
+            if _may_be_mended(choice):
+                return None
+            continue
         message = found.message
         for call in message.tool_calls or ():
             if (named := call.function or call.custom) is not None:
@@ -401,3 +413,9 @@ def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...] | None:
         if message.function_call is not None:
             names.append(message.function_call.name)
     return tuple(filter(None, names))
+
+
+def _may_be_mended(choice: Raw) -> bool:
+    found = _decode_odd_choice_peek(choice)
+    calls = found.message.tool_calls if found is not None else None
+    return bool(calls) and all(isinstance(call.get("function", call.get("custom")), dict) for call in calls or ())
