@@ -232,6 +232,12 @@ def test_limits_of_the_model_are_passed(name: str, sandbox: Sandbox) -> None:
     assert ("123457" in plan) == (name != "gemini")
 
 
+def test_continue_is_told_the_longest_answer_only_with_the_window(sandbox: Sandbox) -> None:
+    """It ends if an answer can be longer than the window that it guesses."""
+    sandbox.configure("[server]\nport = 1\n[models.loopback.facts]\nmax_output_tokens = 393216\n")
+    assert "393216" not in sandbox.run("continue", "--model", "loopback", "--print")[1]
+
+
 WINDOWS_OF_GEMINI = {
     "": 0.5,
     "context_window = 262144": 0.125,
