@@ -57,7 +57,7 @@ def show_overview(served: Served, page: Page, got: RawAnswer) -> None:
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_live_shows_costs(gallery: Gallery, open_page: Open, width: int) -> None:
-    page = open_page(gallery.served, width=width)
+    page = open_page(gallery.served, width=width, height=1200)  # all rows are visible
     page.show("")
     # 14,210 tokens at $1.25 and 96 at $10 for a million.
     page.find(f"#row-{gallery.find('claude')} .cost:text-is('$0.0187')").wait()

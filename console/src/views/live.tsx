@@ -318,21 +318,23 @@ function RowOutput({ row }: { row: ExchangeRow }) {
           {showInvisible(row.asked)}
         </span>
       )}
-      {row.called_tools.slice(0, 3).map((tool, index) => (
-        <ToolName key={index} tool={tool} />
-      ))}
-      {row.called_tools.length > 3 && <span class="muted">+{row.called_tools.length - 3}</span>}
-      {row.tool_runs.map((name, index) => (
-        <span class="tool-name" key={index} title="Run by the gateway">
-          {name} <span class="muted">by the gateway</span>
-        </span>
-      ))}
-      {row.message && <span class="tone-text-bad">{row.message}</span>}
-      {row.answered && (
-        <span class="answered" title={row.answered}>
-          {showInvisible(row.answered)}
-        </span>
-      )}
+      <span class="said">
+        {row.called_tools.slice(0, 3).map((tool, index) => (
+          <ToolName key={index} tool={tool} />
+        ))}
+        {row.called_tools.length > 3 && <span class="muted">+{row.called_tools.length - 3}</span>}
+        {row.tool_runs.map((name, index) => (
+          <span class="tool-name" key={index} title="Run by the gateway">
+            {name} <span class="muted">by the gateway</span>
+          </span>
+        ))}
+        {row.message && <span class="tone-text-bad">{row.message}</span>}
+        {row.answered && (
+          <span class="answered" title={row.answered}>
+            {showInvisible(row.answered)}
+          </span>
+        )}
+      </span>
     </>
   );
 }
