@@ -728,3 +728,14 @@ def test_repeated_texts_are_recognised_by_their_bytes_with_any_usage(end: bytes,
     stop = b'data: {"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}]}' + end
     events = [*reader.feed(stop), *reader.close()]
     assert [event.usage.input for event in events if isinstance(event, UsageUpdate)] == [5]
+
+
+@pytest.mark.parametrize("mode", [-1, -(2**70), 9, 2**70, 1.5])
+def test_a_number_that_is_no_calling_mode_is_refused(mode: object) -> None:
+    """Google's own clients send the modes as numbers, too."""
+    tools = {
+        "tools": [{"functionDeclarations": [{"name": "f"}]}],
+        "toolConfig": {"functionCallingConfig": {"mode": mode}},
+    }
+    with pytest.raises(Malformed, match="mode"):
+        CODEC.read_request({"contents": [{"parts": [{"text": "x"}]}], **tools})

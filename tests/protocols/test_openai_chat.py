@@ -1642,3 +1642,11 @@ def test_bodies_are_plain_json() -> None:
     json.loads(
         json_values.encode(CODEC.write_request(Request("m", turns=(turn,), tools=(Tool("f", "d", {}),)), ledger()))
     )
+
+
+@pytest.mark.parametrize("kind", [{}, {"a": 1}, [], ["text"], 5, None])
+def test_content_that_is_an_object_may_have_anything_as_its_type(kind: object) -> None:
+    request = CODEC.read_request({"model": "m", "messages": [{"role": "user", "content": {"type": kind, "text": "x"}}]})
+    (part,) = request.turns[0].parts
+    assert isinstance(part, Text)
+    assert json.loads(part.text) == {"type": kind, "text": "x"}

@@ -118,7 +118,7 @@ def read_tool_choice(value: Json, path: Path, reading: PartReadContext) -> ToolC
     here = (path, "functionCallingConfig")
     config = reading.read_inner_node(calling, here, names.CALLING_CONFIG_KEYS)
     mode = config.get("mode")
-    if type(mode) is int and mode < len(_CALLING_MODE_NUMBERS):
+    if type(mode) is int and 0 <= mode < len(_CALLING_MODE_NUMBERS):
         mode = _CALLING_MODE_NUMBERS[mode]
     mode = expect_text(mode or "AUTO", (here, "mode")).upper()
     if mode not in CHOICE_MODES:

@@ -69,7 +69,7 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, .
 def read_content_object(value: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """Content that is an object: a part without its list, or what a tool has returned, which is JSON text then."""
     kind, inner = value.get("type"), ReadContext(NAME)
-    if kind in _PART_READERS and (kind != "text" or isinstance(value.get("text"), str)):
+    if isinstance(kind, str) and kind in _PART_READERS and (kind != "text" or isinstance(value.get("text"), str)):
         what, parts = "an object as content was read as a list of one part", read_content([value], path, inner)
     else:
         what, parts = "an object as content was read as JSON text", (Text(encode_text(value)),)
