@@ -2942,6 +2942,9 @@ INTRODUCTIONS: list[str] = [
     "The path is wrong. Let me correct it.",
     "Leggo il file.",
     "Запускаю тесты.",
+    "Let me run the program.",
+    "Good, now the tests.",
+    "That's not enough. Let me search again.",
 ]
 """What models say before they call a tool."""
 

@@ -57,7 +57,8 @@ _SPEAKER: Final = (
     r"|claude|gpt)"
 )
 STEPS: Final = _words(
-    r"^\W*(?:now|next|first|then|finally|second|third|lastly|and|also)\b,? (?:for |on to )?(?:the|another|your|our)"
+    r"^\W*(?:(?:good|great|okay|ok|perfect),? )?(?:now|next|first|then|finally|second|third|lastly|and"
+    r"|also)\b,? (?:for |on to )?(?:the|another|your|our)"
     rf" (?:(?!bad|wrong|worst|naive|\w+['’]s own|(?:{_SPEAKER}|tool)['’]s)[\w'’.-]+ ){{0,2}}?(?:{_THING}|handlers?"
     rf"|views?|models|frontend|backend"
     r"|docs|readme"
@@ -373,7 +374,7 @@ THINGS: Final = frozenset(
     notification npm number object occurrence operation operator owner package page parameter parser
     pass password patch path payment percent permission person phone photo picture pip pipeline place
     plan player playlist plugin pm pnpm policy pool population port post postgres postgresql pound price
-    problem procedure process product profile project property provider proxy purchase pytest query queue rate
+    problem procedure process product profile program project property provider proxy purchase pytest query queue rate
     readme recipe redirect redis refactor refactoring reference refund regex registry regression release
     reminder repo repository request requirement research reservation resource rest restaurant result
     road role root route router row ruff running runtime sale sandbox schedule schema score screenshot
@@ -427,7 +428,8 @@ find_own_words = re.compile(
     r"|\byou(?:['’]re| are)(?: absolutely| totally| completely| quite)? right\b|\byou (?:want|asked|need"
     r"|mentioned)\b|\bthe user\b|\bhelp you\b"
     r"|\bcalls? (?:failed|worked|timed out)\b|^\W*(?:hm+\W+)?(?:it|that|this)(?: \w+)? (?:did|does|do|didn['’]t"
-    r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b|^\W*(?:hm+\W+)?it['’]s (?:not|still"
+    r"|doesn['’]t|work|works|worked|failed|seems?|looks?|isn['’]t|is not)\b|^\W*(?:hm+\W+)?(?:it"
+    r"|that)['’]s (?:not|still"
     r"|now|already|missing|empty)\b"
     r"|\b(?:ich|wir|mein\w*|je|j['’]|nous|yo|nosotros|ho|sono|eu|ik|wij?|я|мы|мне)\b|我|私|저는|제가"
     r"|^\W*(?:good|great|nice|sounds|sorry|gern\w*|klar|natürlich|alles|gut|bien|d['’]accord|très|claro|vale"
