@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
+import threading
 from collections.abc import Callable
 from itertools import count
 
@@ -12,7 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.misbehaving_providers import Peer, client, provider, send_post
 from toolwire.gateway.http.answer_keys import MAX_HELD, AnswerKeys
+from toolwire.gateway.http.client import LARGE_HIDDEN
+from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.redact import KeyFilter
 
 KEY = "sk-own/key-0123456789"
@@ -260,6 +265,55 @@ def test_a_key_in_several_parts_of_a_whole_answer_is_hidden(size: int, indent: i
     shown = json.loads(hide_body(json.dumps({"role": "assistant", "content": parts, "usage": {}}, indent=indent)))
     assert "".join(part["text"] for part in shown["content"]) == f"is s[key] {KEY[:5]} z\n\\ s"
     assert shown["role"] == "assistant"
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_data_url_in_a_whole_answer_makes_it_no_stream(indent: int | None) -> None:
+    parts = [{"text": KEY[:5]}, {"text": KEY[5:]}, {"image_url": "data:image/png;base64,AAAA"}, {"text": "\ndata: x"}]
+    shown = json.loads(hide_body(json.dumps({"content": parts}, indent=indent)))
+    assert "".join(part.get("text", "") for part in shown["content"]) == "[key]\ndata: x"
+
+
+def test_a_key_in_the_strings_of_a_list_is_hidden() -> None:
+    """Legacy completions have the tokens of a text in a list. Those between the parts of a text do not belong to it."""
+    pieces = ["is s", *(KEY[at : at + 4] for at in range(0, len(KEY), 4)), " z"]
+    for indent in None, 2:
+        shown = json.loads(hide_body(json.dumps({"a": [1, {"b": [None]}], "tokens": pieces}, indent=indent)))
+        assert "".join(shown["tokens"]) == "is s[key] z"
+    parts = [{"text": piece, "tags": ["x", "s"]} for piece in pieces]
+    assert "".join(part["text"] for part in json.loads(hide_body(json.dumps(parts)))) == "is s[key] z"
+    stream = "".join(event({"choices": [{"index": 0, "logprobs": {"tokens": [piece]}}]}) for piece in pieces)
+    assert "".join(re.findall(r'"tokens":\["(.*?)"\]', hide(stream))) == "is s[key] z"
+
+
+def test_keys_of_large_bodies_are_hidden_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes long for a body in which much looks like a key, and others must not wait."""
+    threads: list[str] = []
+    clean_body = AnswerKeys.clean_body
+
+    def watch(keys: AnswerKeys, data: bytes) -> bytes:
+        threads.append(threading.current_thread().name)
+        return clean_body(keys, data)
+
+    monkeypatch.setattr(AnswerKeys, "clean_body", watch)
+
+    async def read(text: str) -> bytes | TransportError:
+        body = json.dumps({"text": text}).encode()
+
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body), body)
+
+        async with provider(script) as peer, client() as made:
+            answer = await send_post(made, peer.address())
+            answer.hide_keys((KEY,))
+            return await answer.read(1 << 20)
+
+    assert asyncio.run(read(KEY)) == b'{"text": "[key]"}'
+    large = asyncio.run(read(f"{KEY[:3]}y " * LARGE_HIDDEN + KEY))
+    assert isinstance(large, bytes)
+    assert large.endswith(b' [key]"}')
+    assert [name.startswith("toolwire-large-work") for name in threads] == [False, True]
 
 
 def test_a_whole_answer_without_a_key_stays_as_it_is() -> None:

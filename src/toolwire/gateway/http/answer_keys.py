@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from toolwire.gateway.http.redact import HIDDEN_KEY, KeyFilter
@@ -25,8 +25,12 @@ _LABELS = frozenset(
 """Members that hold ids and the words of a protocol. Clients put no text together of them, and they must not wait: a
 `status` that is `in_progress` ends like the first letter of many keys. Converse fills its events up with `p`."""
 _EVENT_START = b"data:"
-_MEMBER = re.compile(rb'(?<!\\)"((?:[^"\\]|\\.)*+)"\s*:\s*"((?:[^"\\]|\\.)*+)"', re.DOTALL)
-"""A member that is a string. No opening quotation mark stands behind a backslash."""
+_EVENT_LINE = re.compile(rb"(?:\A|[\r\n])data:")
+_STRING = re.compile(
+    rb"""(?<!\\) "((?:[^"\\]|\\.)*+)" \s*+ (?: :\s*+ (?: "((?:[^"\\]|\\.)*+)" )? | () )""", re.DOTALL | re.VERBOSE
+)
+"""A member, of which the second group is a string, or a string of a list, with the third group. No opening quotation
+mark stands behind a backslash."""
 _INDEX = re.compile(rb'[iI]ndex"\s*:\s*(\d+)')
 _LETTERS = re.compile(rb"\\{1,4}u00[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL)
 _SHORT_ESCAPES = {b"\\n": b"\n", b"\\t": b"\t", b"\\r": b"\r", b"\\b": b"\b", b"\\f": b"\f", b"\\\\": b""}
@@ -44,6 +48,13 @@ class _Letters(NamedTuple):
     places: Sequence[int]
     begin: int
     end: int
+
+
+class _String(NamedTuple):
+    name: bytes
+    """Of the member; empty in a list."""
+    text: bytes
+    begin: int
 
 
 class _Piece(NamedTuple):
@@ -110,13 +121,12 @@ class AnswerKeys:
     def clean_body(self, data: bytes) -> bytes:
         """A whole body without keys, also those that several of its strings spell."""
         data = self.feed(data) + self.close()
-        if len(data) > MAX_BODY or self.known.is_clean(data) or data.find(_EVENT_START) >= 0:
+        if len(data) > MAX_BODY or self.known.is_clean(data) or _EVENT_LINE.search(data) is not None:
             return data
-        text = b"".join([text for name, text in _MEMBER.findall(data) if name not in _LABELS])
-        if self.known.find_key(_read_letters(text, 0).text) is None:
+        strings = sorted(_find_strings(data), key=lambda one: not one.name)  # those of lists last
+        if self.known.find_key(_read_letters(b"".join([one.text for one in strings]), 0).text) is None:
             return data
-        members = [member for member in _MEMBER.finditer(data) if member[1] not in _LABELS]
-        pieces = [_Piece(self._first_line, _read_letters(one[2], one.start(2)), 0) for one in members]
+        pieces = [_Piece(self._first_line, _read_letters(one.text, one.begin), 0) for one in strings]
         self._lines.append(data)
         self._cut_keys(pieces, b"".join([piece.letters.text for piece in pieces]))
         return self._release()
@@ -178,10 +188,7 @@ class AnswerKeys:
 
     def _search_event(self, line: bytes) -> None:
         indexes, counts, texts = tuple(_INDEX.findall(line)), dict[bytes, int](), dict[_Slot, bytes]()
-        for member in _MEMBER.finditer(line):
-            name, text = member[1], member[2]
-            if name in _LABELS:
-                continue
+        for name, text, place in _find_strings(line):
             counts[name] = counts.get(name, -1) + 1
             slot = (indexes, name, counts[name])
             texts[slot] = text
@@ -189,7 +196,7 @@ class AnswerKeys:
             is_repeated = self._last_texts.get(slot) == text
             begin = 0 if text.find(b"\\") >= 0 else self.known.find_start(text)
             if text and (self._starts or begin < (1 if is_repeated else len(text))):
-                self._search_text(slot, _read_letters(text, member.start(2)), is_repeated)
+                self._search_text(slot, _read_letters(text, place), is_repeated)
         self._last_texts = texts
 
     def _search_text(self, slot: _Slot, letters: _Letters, is_repeated: bool) -> None:
@@ -232,6 +239,15 @@ class AnswerKeys:
             size, instead = size - count, b""
             if size <= 0:
                 return
+
+
+def _find_strings(data: bytes) -> Iterator[_String]:
+    """Those of which a client may make a text, of members and of lists."""
+    for found in _STRING.finditer(data):
+        if found.lastindex == 3:
+            yield _String(b"", found[1], found.start(1))
+        elif found.lastindex == 2 and found[1] not in _LABELS:
+            yield _String(found[1], found[2], found.start(2))
 
 
 def _may_be_event(line: bytes) -> bool:

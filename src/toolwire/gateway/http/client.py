@@ -27,6 +27,7 @@ from toolwire.gateway.http.connection import (
     UpstreamConnection,
     out_of_memory,
 )
+from toolwire.gateway.http.large_work import run_in_thread
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.http.message_keys import MessageKeys
 from toolwire.gateway.http.messages import UpstreamRequest
@@ -41,6 +42,8 @@ _WHOLE_SLICE, _WHOLE_STEP = 256 * 1024, 1024 * 1024
 """Bytes of input and output of one step, for a body that is read whole: some milliseconds."""
 _INPUT_SLICE = 16 * 1024
 LINE_FEED = 0x0A
+LARGE_HIDDEN = 32 * 1024
+"""From this size of a whole body on, keys are hidden in a thread: it takes milliseconds if much looks like a key."""
 SWEEP_SECONDS = 15.0
 MAX_CACHED_HEADS = 256
 MAX_CACHED_HEAD_LENGTH = 4096
@@ -216,7 +219,8 @@ class HttpResponse:
         if isinstance(data, TransportError):
             self._final_result = data
         elif self._hidden is not None:
-            data = self._hidden.clean_body(data)
+            clean = partial(self._hidden.clean_body, data)
+            data = clean() if len(data) < LARGE_HIDDEN else await run_in_thread(clean)
         return data
 
     async def wait_for_data(self, seconds: float) -> bool:
