@@ -267,6 +267,15 @@ def test_a_tool_that_a_rule_drops_is_not_refused(kind: str, tmp_path: Path) -> N
         assert kind not in scene.asked[0].body.decode()
 
 
+def test_a_limit_does_not_judge_what_a_provider_takes(tmp_path: Path) -> None:
+    """A limit reads a request with tools. Without them nobody does, and the provider says what is wrong."""
+    with serve(tmp_path) as served:
+        for fields in ({}, {"tools": [FUNCTIONS["openai-chat"]]}):
+            scene = priced_scene(served, "openai-chat")
+            assert send(served, "openai-chat", scene, instructions="", **fields).status == 200
+            assert scene.asked[0].json()["instructions"] == ""
+
+
 def test_what_was_judged_is_what_is_sent(tmp_path: Path) -> None:
     """A provider may take the first of two equal keys, and the gateway the last."""
     twice = '{"model":"%s","input":"Hi","tools":[{"type":"code_interpreter","type":"function","name":"f"}]}'

@@ -90,8 +90,19 @@ def test_instructions_and_tools_where_only_another_protocol_has_them(
 ) -> None:
     status, said = ask_loopback(served, protocol, {**TURNS[protocol], **member})
     assert (status, f"requests of {other} have it" in said) == (400, True), said
-    status, _ = ask_loopback(served, protocol, {**TURNS[protocol], **dict.fromkeys(member)})
-    assert status == 200
+    for nothing in (None, "", [], {}):
+        status, said = ask_loopback(served, protocol, {**TURNS[protocol], **dict.fromkeys(member, nothing)})
+        assert status == 200, said
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize(("value", "is_lost"), [("", False), ([], False), ("Be brief.", True)])
+def test_only_what_a_translation_would_lose_is_refused(served: Served, target: str, value: Any, is_lost: bool) -> None:
+    """A provider of the client's protocol gets it, and says itself what is wrong with it."""
+    scene = served.scene(target, whole_answer(target))
+    got = call(served, "openai-chat", scene.model, False, system=value, instructions=value)
+    is_refused = is_lost and target != "openai-chat"
+    assert (got.status, len(scene.asked)) == ((400, 0) if is_refused else (200, 1)), got.data
 
 
 @pytest.mark.parametrize("protocol", TOOLS)

@@ -46,7 +46,7 @@ from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_repair, repair_response
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
-from toolwire.translation.mistaken_protocol import read_request, refuse_foreign_turns
+from toolwire.translation.mistaken_protocol import read_request, refuse_foreign_members, refuse_foreign_turns
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
 from toolwire.translation.request_steps.images import ImageDescription, find_images, replace_images
@@ -230,6 +230,8 @@ class Exchange:
     def _open_request(self, body: Body, records: Mapping[str, bytes], ledger: Ledger) -> Request:
         """The client's request, with the options applied and the stored records put back."""
         request = self._read_request(body)
+        if request.unknown_fields and self.is_cross_protocol:
+            refuse_foreign_members(self.client, request)
         if self._request_repairs:
             ledger.note_repairs([*self._request_repairs])
         ledger.note_foreign_fields(request)

@@ -14,23 +14,21 @@ _ANSWERING_ROLES = frozenset({"assistant", "model"})
 def read_request(codec: Codec, body: Object) -> Request:
     """The request in the internal form. Raises Malformed; if another protocol can read the body, that is said, too."""
     try:
-        request = codec.read_request(body)
+        return codec.read_request(body)
     except Malformed as bad:
         bad.add_hint(describe_shape(codec, body))
         raise
-    if request.unknown_fields:
-        _refuse_foreign_members(codec, request)
-    return request
 
 
-def _refuse_foreign_members(codec: Codec, request: Request) -> None:
+def refuse_foreign_members(codec: Codec, request: Request) -> None:
     """Raises Malformed if tools or instructions are where only another protocol has them: without them, the model would
-    do something else."""
-    for field in request.unknown_fields:
-        for other in CODECS.values() if field.path is None and not field.what else ():
-            if field.key in (other.constraints.tools_key, other.constraints.instructions_key):
+    do something else. For requests that are translated, or answered here: a provider of the client's protocol says
+    itself what it does not take."""
+    for key, value in request.origin.extra.items() if request.origin is not None else ():
+        for other in CODECS.values() if value else ():
+            if key in (other.constraints.tools_key, other.constraints.instructions_key):
                 hint = f"requests of {other.name} have it, and go to {_endpoint_of(other.name)}"
-                raise Malformed((None, field.key), f"requests of {codec.name} have no `{field.key}`; {hint}")
+                raise Malformed((None, key), f"requests of {codec.name} have no `{key}`; {hint}")
 
 
 def refuse_foreign_turns(codec: Codec, body: Object, ledger: Ledger) -> None:

@@ -23,7 +23,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.models.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
 from toolwire.schema.keywords import short_json
-from toolwire.translation.mistaken_protocol import read_request
+from toolwire.translation.mistaken_protocol import read_request, refuse_foreign_members
 
 MODEL_NAME = "loopback"
 _MAX_CHOICES = 8
@@ -60,6 +60,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     salt give the same ids."""
     try:
         request = read_request(codec, expect_object(decode(body), None))
+        refuse_foreign_members(codec, request)
     except (Malformed, RecursionError) as error:
         what = str(error) if isinstance(error, Malformed) else "the JSON is nested too deeply"
         return _refuse(codec, ir.Failure("invalid", what, 400))
