@@ -166,6 +166,10 @@ def _answer(path: str, stream: bool) -> bytes:
             {"type": "message_stop"},
         ]
         return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events)
+    if path.endswith("/responses"):
+        content = [{"type": "output_text", "text": "Hello.", "annotations": []}]
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
+        return json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": [item]}).encode()
     chunk = {"id": "c_1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     if not stream:
         message = {"role": "assistant", "content": "Hello."}
@@ -342,6 +346,29 @@ def test_a_model_behind_a_name_that_does_not_say_what_it_is(
     assert len(server.asked) == 3
     assert got.headers["x-toolwire-losses"]
     assert server.asked[-1].get("max_tokens", server.asked[-1].get("max_completion_tokens"))
+
+
+SMALL: dict[str, tuple[str, Object, Object, str]] = {
+    "value": (CHAT, {"reasoning_effort": "none"}, {"reasoning_effort": "high"}, "Unsupported value: 'reasoning_effort' does not support 'none' with this model. Supported values are: 'minimal', 'low', and 'high'."),
+    "condition": (CHAT, {"temperature": 0, "top_logprobs": 2}, {"temperature": 0.2}, "top_logprobs is not allowed unless logprobs is true"),
+    "inner": (RESPONSES, {"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning": {"effort": "high"}}, "Unsupported parameter: 'reasoning.summary' is not supported with this model."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "refused", "later", "words"), SMALL.values(), ids=list(SMALL))
+def test_what_one_request_has_wrong_is_not_taken_from_later_ones(
+    tmp_path: Path, path: str, refused: Object, later: Object, words: str
+) -> None:
+    server = StrictServer([lambda body, _headers: words if refused.items() <= body.items() else ""])
+    protocol = "openai-responses" if path == RESPONSES else "openai-chat"
+    turns = {"input": "Hello"} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hello"}]}
+    with serve(tmp_path, server, f'protocols = ["{protocol}"]') as url:
+        got = ask(url, path, turns | refused | {"model": "p/ours"}, False)
+        assert got.status_code == 400
+        assert got.json()["error"]["message"].startswith(words)
+        assert_answered(ask(url, path, turns | later | {"model": "p/ours"}, False))
+    assert later.items() <= server.asked[-1].items()
+    assert len(server.asked) == 2
 
 
 def test_cache_breakpoints_that_a_server_refuses(tmp_path: Path) -> None:

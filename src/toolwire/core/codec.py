@@ -395,20 +395,6 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     """Is a request always read and written, because headers become members or are left out?"""
 
 
-_REFUSING_WORDS = (
-    r"extra[_ ](?:inputs?|fields?|forbidden)|un(?:known|recogni[sz]ed|expected|supported)"
-    r"|not (?:supported|permitted|allowed|accepted)|invalid (?:field|argument|parameter)"
-)
-
-
-def match_refusal(names: Iterable[str], others: str = "(?!)") -> re.Pattern[str]:
-    """Matches an error that refuses a member or a value of one of these names, in the words of the libraries by which
-    most servers check requests (pydantic, serde, Go), or that matches `others`."""
-    named = rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(names)))})\b"
-    either = rf"(?:{_REFUSING_WORDS}).{{0,120}}?{named}|{named}.{{0,120}}?(?:{_REFUSING_WORDS})"
-    return re.compile(rf"(?is:{either})|{others}")
-
-
 class UsageNames(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer of an endpoint that is only forwarded calls its token counts. The defaults are those of OpenAI,
     whose endpoints differ; Anthropic has the second ones."""

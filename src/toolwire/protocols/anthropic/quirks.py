@@ -23,10 +23,11 @@ from itertools import filterfalse
 from operator import is_
 
 from toolwire.core import ids
-from toolwire.core.codec import Quirk, match_refusal
+from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.losses import Ledger
 from toolwire.core.missing_reasoning import make_up_reasoning
+from toolwire.core.refusals import match_refusal
 from toolwire.core.tokens import budget_for_effort
 from toolwire.protocols.anthropic.http import version_header
 from toolwire.protocols.anthropic.models import move_breakpoint_to_last_block
@@ -325,8 +326,8 @@ QUIRKS: Mapping[str, Quirk] = {
         about="knows no cache breakpoints (`cache_control`)",
         rewrite_body=drop_breakpoints,
         markers=(b"cache_control",),
-        # A member inside of it is another matter.
-        refusal=re.compile(rf"(?s)\A(?!.*\bcache_control\.).*?(?:{match_refusal(['cache_control']).pattern})"),
+        # Anthropic itself refuses it at thinking.
+        refusal=match_refusal(["cache_control"], is_nested=True, except_in="thinking"),
     ),
     "no-hosted-tools": Quirk(
         about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
@@ -354,13 +355,15 @@ QUIRKS: Mapping[str, Quirk] = {
         rewrite_body=drop_betas,
         http={"extra_headers": version_header, "list_refused": list_refused_headers},
         refusal=match_refusal(
-            BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS, r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)"
+            BETA_MEMBERS | BETA_TOOL_MEMBERS | BETA_CACHE_MEMBERS,
+            r"anthropic-beta\b|(?i:\bbeta (?:flag|header)s?\b)",
+            is_nested=True,
         ),
     ),
     "no-effort": Quirk(
         about="knows no `output_config.effort`",
         rewrite_body=drop_effort,
-        refusal=match_refusal(["output_config"]),
+        refusal=match_refusal(["output_config", "output_config.effort"]),
     ),
     "no-adaptive-thinking": Quirk(
         about="thinks with a budget only; adaptive thinking gets one",
@@ -373,7 +376,7 @@ QUIRKS: Mapping[str, Quirk] = {
     "no-later-members": Quirk(
         about="knows no `strict` of tools, `caller` of calls, `display` of thinking and `disable_parallel_tool_use`",
         rewrite_body=drop_later_members,
-        refusal=match_refusal(_LATER_MEMBERS),
+        refusal=match_refusal(_LATER_MEMBERS, is_nested=True),
     ),
     "thinking-back": Quirk(
         about="wants the thinking of every turn back; it is made up where another model has answered",

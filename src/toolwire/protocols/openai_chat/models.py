@@ -17,12 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
-from toolwire.core.codec import Quirk, match_refusal
+from toolwire.core.codec import Quirk
 from toolwire.core.ir import Request, Thinking
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.core.provenance import is_verbatim
+from toolwire.core.refusals import match_refusal
 from toolwire.protocols.openai_chat.names import NAME, REASONING_KEYS, TOOL_SHAPES, USER_KEYS, is_own
 
 
@@ -565,13 +566,14 @@ QUIRKS: Mapping[str, Quirk] = {
     "no-strict": Quirk(
         about="`strict` is refused in tools",
         rewrite_body=_for_each_tool(_drop_strict),
-        refusal=match_refusal(["strict"]),
+        refusal=match_refusal(["strict"], is_nested=True),
     ),
     "no-allowed-tools": Quirk(
         about="`allowed_tools` is not known as a tool choice; only the allowed tools are sent",
         rewrite_body=_send_allowed_tools_only,
         markers=(b"allowed_tools",),
-        refusal=match_refusal(["allowed_tools"]),
+        # Here it is the value that is refused.
+        refusal=match_refusal(["allowed_tools"], r"(?i:\bun(?:known|expected|supported)\b.{0,60}?\ballowed_tools\b)"),
     ),
     "at-most-128-tools": Quirk(
         about="a request may declare at most 128 tools; the others are left out",

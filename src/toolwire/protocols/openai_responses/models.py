@@ -11,9 +11,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from toolwire.core.codec import Quirk, match_refusal
+from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
+from toolwire.core.refusals import match_refusal
 from toolwire.core.tokens import EFFORTS, OPENAI_MAX_TOOLS, openai_efforts
 from toolwire.protocols.openai_responses import names
 
@@ -86,7 +87,9 @@ QUIRKS: Mapping[str, Quirk] = {
     "no-reasoning": Quirk(
         about="`reasoning` is refused, and encrypted reasoning in `include`",
         rewrite_body=_drop_reasoning,
-        refusal=match_refusal(["reasoning", "reasoning_effort"], r"\bEncrypted content is not supported\b"),
+        refusal=match_refusal(
+            ["reasoning", "reasoning.effort", "reasoning_effort"], r"\bEncrypted content is not supported\b"
+        ),
     ),
     "no-hosted-tools": Quirk(
         about="the server runs no tools itself: no web search, no code", constraints={"server_runs_tools": False}
