@@ -637,6 +637,17 @@ def test_models_that_reason_take_only_the_default_sampling(
         assert written is body
 
 
+@pytest.mark.parametrize("model", ["gpt-5.4", "gpt-5.5", "gpt-5.6-luna"])
+@pytest.mark.parametrize("thinking", [None, Thinking(effort="high")])
+def test_sampling_stays_where_the_effort_becomes_none(model: str, thinking: Thinking | None) -> None:
+    settings = Settings(temperature=0.2, thinking=thinking)
+    with_tools = CODEC.write_request(Request(model, tools=TOOLS, settings=settings), ledger())
+    assert with_tools["temperature"] == 0.2
+    assert with_tools.get("reasoning_effort", "none") == "none"
+    without = CODEC.write_request(Request(model, settings=settings), ledger())
+    assert ("temperature" in without) == (thinking is None and model == "gpt-5.4")
+
+
 @pytest.mark.parametrize(
     ("model", "thinking", "tools", "effort", "codes"),
     [

@@ -313,6 +313,7 @@ def test_an_ordinary_request_written_from_its_meaning_is_the_same_json() -> None
         ("gpt-5.5", {"summary": "auto"}, True),
         ("gpt-5.5", {"effort": "none"}, False),
         ("gpt-4.1", None, False),
+        ("openai/gpt-5", None, False),
         ("ours", {"effort": "low"}, False),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from toolwire.core import ir
@@ -279,9 +280,18 @@ gpt-5.6); gpt-5.1 takes others with the effort `none` (vercel/ai#10932), gpt-5-c
 2026."""
 
 
-def openai_fixes_sampling(model: str, effort: str) -> bool:
-    """Does this model of OpenAI take only the default values of the sampling, at this effort ("" if none is given)?"""
-    efforts = (openai_efforts(model) or ()) if is_openai_model(model) else ()
+def find_fixed_sampling(settings: ir.Settings, model: str, effort: str) -> tuple[str, ...]:
+    """The settings that a model refuses at this effort ("" if none is given) because they are not the default."""
+    if settings is ir.NO_SETTINGS or not _fixes_sampling(model, effort):
+        return ()
+    return tuple(key for key, default in SAMPLING_DEFAULTS.items() if getattr(settings, key) not in (None, default))
+
+
+@lru_cache(maxsize=256)
+def _fixes_sampling(model: str, effort: str) -> bool:
+    """Does it take only the default values? `vendor/model` is served by a compatible server, such as OpenRouter, which
+    has no such limits."""
+    efforts = (openai_efforts(model) or ()) if "/" not in model and is_openai_model(model) else ()
     return bool(efforts) and ("none" not in efforts or (effort or openai_default_effort(model)) != "none")
 
 

@@ -38,8 +38,6 @@ class Family(Struct, frozen=True, kw_only=True):
     stop: bool = True
     sampling: bool = True
     """Does it accept `temperature`, `top_p` and `logprobs`?"""
-    fixes_sampling: bool = False
-    """Does it take their default values only?"""
     reasoning_back: bool = False
     """Does it want its reasoning text back in `reasoning_content`?"""
     breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
@@ -88,16 +86,13 @@ _SEARCH_MODELS = re.compile(r"search|sonar|:online$")
 
 
 @lru_cache(maxsize=256)
-def family(model: str, native: bool = False, effort: str = "") -> Family:
-    """The family of a model that is asked for this effort. `vendor/model` is served by a compatible server, such as
-    OpenRouter, which has no such limits."""
+def family(model: str, native: bool = False) -> Family:
+    """`vendor/model` is served by a compatible server, such as OpenRouter, which has no such limits."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), DEFAULT_FAMILY)
     efforts = tokens.openai_efforts(name)
     if efforts is not None:
         found = replace(found, efforts=efforts, default_effort=tokens.openai_default_effort(name))
-    if not vendor and found.sampling and tokens.openai_fixes_sampling(name, effort):
-        found = replace(found, fixes_sampling=True)
     if vendor and (found.no_effort_with_tools or not found.tools):
         found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
@@ -175,23 +170,21 @@ def write_stop_sequences(request: Request, stop: tuple[str, ...], out: Object, f
         ledger.note("setting-clamped", where, f"only {MAX_STOP_SEQUENCES} of {len(stop)} stop sequences were kept")
 
 
-def write_reasoning_effort(request: Request, out: Object, family: Family, has_tools: bool, ledger: Ledger) -> None:
+def find_reasoning_effort(request: Request, family: Family, has_tools: bool, ledger: Ledger) -> str | None:
+    """The effort to write; None for the model's default."""
     asked, where = request.settings.thinking, request.settings.where.get("thinking")
     if asked is not None and asked.origin is not None and is_verbatim(asked.origin, NAME):
-        out["reasoning_effort"] = asked.origin.wire
-        return
+        return asked.effort
     effort = _reasoning_effort(asked, where, family, ledger) if asked is not None else ""
     if family.no_effort_with_tools and not family.native and has_tools and (effort or family.default_effort) != "none":
         why = "in Chat this model accepts function tools only without reasoning"
         code = "thinking-mapped" if effort else "default-added"
         ledger.note(code, where, f"the effort `{effort or family.default_effort}` became `none`", why)
-        effort = "none"
-    if effort:
-        out["reasoning_effort"] = effort
+        return "none"
+    return effort or None
 
 
 def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledger) -> str:
-    """The effort to write, "" for the model's default."""
     if asked.summary not in ("", "none"):
         ledger.note("no-counterpart", where, f"the summary mode `{asked.summary}` was left out")
     word = tokens.asked_effort(asked)

@@ -51,7 +51,7 @@ from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
-from toolwire.core.tokens import SAMPLING_DEFAULTS, asked_effort, is_openai_model
+from toolwire.core.tokens import asked_effort, find_fixed_sampling, is_openai_model
 from toolwire.core.tool_choice import LONGEST_MODE, fit_tool_choice, has_other_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
@@ -67,8 +67,8 @@ from toolwire.protocols.openai_chat.models import (
     SAMPLING_SETTINGS,
     Family,
     family,
+    find_reasoning_effort,
     key_as_sent,
-    write_reasoning_effort,
     write_stop_sequences,
     write_user,
 )
@@ -498,11 +498,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if not request.tools and is_own(request.origin) and is_openai_model(request.model):
         request = _leave_out_tool_members(request, ledger)
     origin = request.origin
-    thinking = request.settings.thinking
-    effort = "" if thinking is None else asked_effort(thinking)
-    known = family(request.model, is_own(origin) or ledger.source == NAME, effort)
+    known = family(request.model, is_own(origin) or ledger.source == NAME)
     wire = intact_wire(origin)
-    if wire is not None and known.refused.isdisjoint(wire) and not (known.fixes_sampling and _sets_sampling(wire)):
+    if wire is not None and known.refused.isdisjoint(wire) and not _find_fixed_sampling(request):
         return wire
     messages: list[Object] = []
     if request.system:
@@ -526,8 +524,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     return out
 
 
-def _sets_sampling(wire: Object) -> bool:
-    return any(wire.get(key, default) not in (default, None) for key, default in SAMPLING_DEFAULTS.items())
+def _find_fixed_sampling(request: Request) -> tuple[str, ...]:
+    thinking = request.settings.thinking
+    return find_fixed_sampling(request.settings, request.model, "" if thinking is None else asked_effort(thinking))
 
 
 def _leave_out_tool_members(request: Request, ledger: Ledger) -> Request:
@@ -550,10 +549,13 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     present = present_settings(settings)
     refused = frozenset() if family.sampling else SAMPLING_SETTINGS
     refused = refused if has_tools else refused | {"parallel"}
+    may_reason = settings.thinking is not None or family.no_effort_with_tools
+    effort = find_reasoning_effort(request, family, has_tools, ledger) if may_reason else None
+    samples = not SAMPLING_SETTINGS.isdisjoint(present)
+    fixed = find_fixed_sampling(settings, request.model, effort or "") if samples else ()
     for field in filter(present.__contains__, names.COPIED_SETTINGS):
         key, _ = names.COPIED_SETTINGS[field]
-        is_fixed = family.fixes_sampling and SAMPLING_DEFAULTS.get(key, value := getattr(settings, field)) != value
-        if is_fixed or key in family.refused or (field in refused and not family.native):
+        if field in fixed or key in family.refused or (field in refused and not family.native):
             ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
         else:
             out[key] = getattr(settings, field)
@@ -567,8 +569,8 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
         write_user(request, settings.user, out, family, ledger)
     if settings.stop is not None:
         write_stop_sequences(request, settings.stop, out, family, ledger)
-    if settings.thinking is not None or family.no_effort_with_tools:
-        write_reasoning_effort(request, out, family, has_tools, ledger)
+    if effort is not None:
+        out["reasoning_effort"] = effort
     if settings.format is not None:
         out["response_format"] = _write_response_format(settings.format)
     if request.stream or settings.stream_usage is not None or family.native:

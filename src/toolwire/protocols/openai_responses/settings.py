@@ -21,14 +21,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
-from toolwire.core.tokens import (
-    EFFORTS,
-    SAMPLING_DEFAULTS,
-    asked_effort,
-    effort_for_budget,
-    nearest_effort,
-    openai_fixes_sampling,
-)
+from toolwire.core.tokens import EFFORTS, asked_effort, effort_for_budget, find_fixed_sampling, nearest_effort
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.models import SAMPLING_MEMBERS, family
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
@@ -174,8 +167,8 @@ def find_refused_settings(request: Request) -> tuple[str, ...]:
     given = [key for key in SAMPLING_MEMBERS if getattr(settings, key) is not None]
     if not family(request.model).sampling:
         return tuple(given)
-    is_fixed = openai_fixes_sampling(request.model, "" if thinking is None else asked_effort(thinking))
-    return tuple(key for key in given if is_fixed and getattr(settings, key) != SAMPLING_DEFAULTS[key])
+    fixed = find_fixed_sampling(settings, request.model, "" if thinking is None else asked_effort(thinking))
+    return tuple(filter(given.__contains__, fixed))
 
 
 def _drop_refused_settings(request: Request, out: Object, ledger: Ledger) -> None:
