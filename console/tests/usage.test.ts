@@ -68,12 +68,18 @@ describe("requests", () => {
   const rows = [requestRow({ name: OTHERS, requests: 99 }), requestRow({ name: "", failed: 1 }), requestRow({ requests: 7 }), requestRow({ time: START + 60, duration_p50_ms: null, failed: 2 })];
   const report: RequestReport = { by: "key", step_seconds: 60, since: START, until: START + 719, kept_since: 0, rows, sums: [], total: requestRow({}), causes: [] };
   test("are lines, the others last, and a name that is missing has a sign", () => {
-    const { names, values } = drawRequests(report, "minute", "requests");
+    const { names, values } = drawRequests(report, "requests");
     expect(names).toEqual(["a", "–", OTHERS]);
     expect(values[0]!.slice(0, 3)).toEqual([7, 1, 0]);
   });
+  test("have the steps of the answer, which may be longer than those that were asked for", () => {
+    const hours = { ...report, step_seconds: 3600, since: START - 3 * 3600, rows: [requestRow({ time: START - 3600 }), requestRow({})] };
+    const { times, values } = drawRequests(hours, "requests");
+    expect(times.slice(-3)).toEqual([START - 7200, START - 3600, START]);
+    expect(values[0]!.slice(-3)).toEqual([0, 1, 1]);
+  });
   test("have no duration where nothing was answered", () => {
-    expect(drawRequests(report, "minute", "p50").values[0]!.slice(0, 3)).toEqual([10, null, null]);
-    expect(drawRequests(report, "minute", "failed").values[0]!.slice(0, 3)).toEqual([0, 2, 0]);
+    expect(drawRequests(report, "p50").values[0]!.slice(0, 3)).toEqual([10, null, null]);
+    expect(drawRequests(report, "failed").values[0]!.slice(0, 3)).toEqual([0, 2, 0]);
   });
 });

@@ -118,6 +118,52 @@ def test_names_that_clients_choose_take_no_more_memory(monkeypatch: pytest.Monke
         counts.count_waiting()
     assert len(read(counts, step=MINUTE, since=0).counts) <= 110
     assert counts.kept_since > START, "what is forgotten is not claimed"
+    counts.add([make_record(START + 50 * HOUR, model=f"name-{name}") for name in range(101)])
+    counts.count_waiting()
+    assert counts.kept_since == START + 50 * HOUR + 1, "not since the end of the hour"
+
+
+def test_a_clock_that_is_set_back_does_not_let_counts_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_counts, "MAX_COUNTS", 50)
+    counts = RequestCounts(START)
+    counts.add([make_record(START + DAY)])
+    counts.count_waiting()
+    for number in range(40):
+        counts.add([make_record(START, model=f"{number}-{name}") for name in range(10)])
+        counts.count_waiting()
+    assert len(read(counts, step=MINUTE, since=0).counts) <= 50 + 2 * 50 + 10
+
+
+def test_no_request_is_counted_twice_while_minutes_become_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading lets others have their turn, and a request may end then."""
+    monkeypatch.setattr(request_counts, "SLICE", 1)
+    counts = RequestCounts(START)
+    counts.add([make_record(START), make_record(START + 7 * HOUR)])
+    counts.count_waiting()
+    counts.add([make_record(START + 30), make_record(START + 7 * HOUR)])  # into the next fold
+
+    async def read_and_fold() -> CountSums:
+        reading = asyncio.create_task(counts.read_sums(CountQuery("team", DAY, START)))
+        await asyncio.sleep(0)
+        counts.add([make_record(START + 9 * HOUR)])
+        counts.count_waiting()
+        return await reading
+
+    ((_, _, found),) = asyncio.run(read_and_fold()).counts
+    assert found.requests == 4
+
+
+def test_what_has_become_hours_is_read_by_the_hour() -> None:
+    """No minute can be told then, and the first one of the hour did not have them all."""
+    counts = RequestCounts(START)
+    counts.add([make_record(START + 120), make_record(START + 2 * HOUR + 60), make_record(START + 7 * HOUR + 60)])
+    counts.count_waiting()
+    lately = read(counts, "model", MINUTE, START + HOUR)
+    assert (lately.step, by_group(lately)) == (MINUTE, {(2 * HOUR + 60, "m"): 1, (7 * HOUR + 60, "m"): 1})
+    longer = read(counts, "model", MINUTE, START + HOUR - 60)
+    assert (longer.step, by_group(longer)) == (HOUR, {(0, "m"): 1, (2 * HOUR, "m"): 1, (7 * HOUR, "m"): 1})
+    merged = add_sums([lately, longer])
+    assert (merged.step, by_group(merged)) == (HOUR, {(0, "m"): 1, (2 * HOUR, "m"): 2, (7 * HOUR, "m"): 2})
 
 
 def test_requests_do_not_wait_for_long() -> None:

@@ -138,7 +138,8 @@ export function drawLines({ rows, since, until }: UsageReport, group: Group, ste
 }
 
 /** The gateway has put the smaller groups together already: quantiles cannot be added. */
-export function drawRequests({ rows, since, until }: RequestReport, step: Step, name: RequestMeasure): Lines {
+export function drawRequests({ rows, since, until, step_seconds }: RequestReport, name: RequestMeasure): Lines {
+  const step = (Object.keys(SECONDS) as Step[]).find((one) => SECONDS[one] === step_seconds) ?? "hour"; // not always what was asked for
   const times = listTimes(rows.map((row) => row.time ?? 0), step, since, until);
   const places = placeTimes(times);
   const sizes = new Map<string, number>();

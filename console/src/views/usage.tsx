@@ -114,7 +114,7 @@ function Used({ group, span, shown, filters, choose }: PartProps<UsedMeasure>) {
 function Answered({ group, span, shown, filters, choose }: PartProps<RequestMeasure>) {
   const { data, error, reload } = useKept(useResource<RequestReport>(`requests?by=${group}&step=${span.step}&since=${span.value}${filters}`, usageVersion()));
   const report = data?.by === group ? data : null;
-  const lines = useMemo(() => report && drawRequests(report, span.step, shown), [report, span, shown]);
+  const lines = useMemo(() => report && drawRequests(report, shown), [report, shown]);
   if (error) return <ErrorNote error={error} onRetry={reload} />;
   if (!report || !lines) return <p class="loading">Loading…</p>;
   const { sums, total, causes } = report;

@@ -44,7 +44,7 @@ def read_query(by: str, step: str, since: str, only: Iterable[str], now: float) 
     return CountQuery(by, STEPS[step], report.read_time(since, now, "--since"), filters)
 
 
-def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clean: CleanText) -> RequestReport:
+def write_report(query: CountQuery, parts: Sequence[CountSums], now: float, clean: CleanText) -> RequestReport:
     sums = add_sums(parts)
     groups: dict[str, Counts] = {}
     total = Counts()
@@ -58,7 +58,7 @@ def write_report(query: CountQuery, parts: Iterable[CountSums], now: float, clea
         steps.setdefault((time, name if name in lines else OTHERS), Counts()).add(counts)
     return RequestReport(
         by=query.by,
-        step_seconds=query.step,
+        step_seconds=sums.step,
         since=query.since,
         until=now,
         kept_since=sums.kept_since,
