@@ -17,6 +17,7 @@ from gateway.test_limits import expect_refusal, read_used_counters
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.models.prices import find_prices
+from toolwire.protocols import CODECS
 from toolwire_conformance.peers.peer import encode_json
 
 LIMIT = '[[limits]]\nname = "budget"\ndollars_per_day = 100\n'
@@ -142,6 +143,24 @@ FREE: dict[str, tuple[str, dict[str, Any]]] = {
     "written answers": ("openai-chat", {"modalities": ["text"]}),
     "a choice among a model's providers": ("openai-chat", {"provider": {"order": ["x"]}, "transforms": ["middle-out"]}),
     "settings of servers": ("openai-chat", {"top_k": 4, "enable_thinking": True, "chat_template_kwargs": {"x": 1}}),
+    "settings of hosts": (
+        "openai-chat",
+        {
+            **dict.fromkeys(("reasoning_split", "disable_reasoning", "clear_thinking"), True),
+            **dict.fromkeys(("prompt_cache_isolation_key", "reasoning_history"), "x"),
+            **{key: {"x": "y"} for key in ("chat_template_args", "nvext", "client_metadata")},
+        },
+    ),
+    "settings of hosts in Responses": (
+        "openai-responses",
+        {"thinking": {"type": "enabled"}, "enable_thinking": True, "verbosity": "low"},
+    ),
+    "a choice among a model's providers in Messages": (
+        "anthropic",
+        {"provider": {"order": ["x"]}, "route": "fallback", "session_id": "s", "trace": {"a": "b"}, "user": "u"},
+    ),
+    "Google's usual tier": ("gemini", {"serviceTier": "unspecified"}),
+    "… in capitals": ("gemini", {"service_tier": "SERVICE_TIER_UNSPECIFIED"}),
     "a search that is off": ("openai-chat", {"enable_search": False, "plugins": []}),
 }
 
@@ -174,8 +193,14 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
         assert re.match(
             rf"what `{name}` costs (at `{provider}`|with `{provider}/{provider}-priced\S*`) is not known", message
         )
+        is_unknown = not CODECS[client].request_members.outermost.issuperset(UNCOUNTED[kind][1])
+        assert ("choose tools and models by such members" in message) == is_unknown
+        has_priced_tier = name in ("service_tier", "serviceTier", "speed")
+        assert (re.search("the tier `(priority|fast)` has no price", message) is not None) == has_priced_tier
+        assert ("remove its [models.NAME.facts.prices]" in message) == has_priced_tier
         assert "the limit `budget` in dollars refuses it" in message
-        assert 'on_unknown_price = "open"' in message
+        assert "the operator of this gateway can " in message
+        assert message.endswith('set on_unknown_price = "open" in the limit `budget`')
         assert ("drop = true" in message) == (
             not {"tools", "input", "web_search_options"}.isdisjoint(UNCOUNTED[kind][1])
         )
@@ -322,15 +347,17 @@ def test_tools_in_a_request_that_is_only_forwarded(tmp_path: Path) -> None:
         assert ask(served.port, "POST", "/v1/completions", json.dumps(body).encode()).status == 200
 
 
-def test_what_a_server_says_that_it_takes_counts_if_it_is_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
+def test_what_a_server_says_that_it_takes_counts_if_it_is_more(protocol: str, tmp_path: Path) -> None:
     """It can have used another model, or a tool, without being asked."""
-    whole = json.loads(play_script("openai-chat", False).partition(b"\r\n\r\n")[2])
+    whole = json.loads(play_script(protocol, False).partition(b"\r\n\r\n")[2])
+    names = ("input_tokens", "output_tokens") if protocol == "anthropic" else ("prompt_tokens", "completion_tokens")
     with serve(tmp_path) as served:
         for cost, dollars in ((0.25, 0.25), (0.0, 0.0012), (-1, 0.0012), ("much", 0.0012)):
-            whole["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, "cost": cost}
+            whole["usage"] = {**dict(zip(names, (100, 10), strict=True)), "cost": cost}
             before = read_used_counters(served).get("budget/dollars_per_day", 0)
-            scene = priced_scene(served, "openai-chat", play=answer(200, encode_json(whole).encode()))
-            assert send(served, "openai-chat", scene).status == 200
+            scene = priced_scene(served, protocol, play=answer(200, encode_json(whole).encode()))
+            assert send(served, protocol, scene, provider={"sort": "throughput"}).status == 200
             assert read_used_counters(served)["budget/dollars_per_day"] - before == dollars * 10**9
 
 

@@ -14,6 +14,9 @@ _ANTHROPIC = REQUEST_KEYS | COUNT_TOKENS_KEYS | key_set(
 """From `MessageCreateParams` (also the beta) of anthropic 2.8.0, without `fallbacks`, which chooses other models; the
 last two are members on Bedrock and Vertex. `user_profile_id` and `workspace_id` are not sent in the body."""
 
+_COMPATIBLE = key_set("session_id trace user")
+"""OpenRouter's, for whoever looks at its logs (openrouter.ai/docs, "Create a message", November 2026)."""
+
 _FORWARDED = key_set(
     """model prompt max_tokens_to_sample stop_sequences temperature top_k top_p metadata stream
     requests file files display_name display_title purpose expires_in_seconds"""
@@ -45,8 +48,10 @@ def _has_toolset(body: Object, server: Json) -> bool:
 
 
 REQUEST_MEMBERS = RequestMembers(
-    outermost=_ANTHROPIC,
+    outermost=_ANTHROPIC | _COMPATIBLE,
     forwarded=_FORWARDED,
+    # OpenRouter's choice among the providers of a model, as in Chat; it says what the answer cost.
+    passing_rules=key_set("provider route"),
     decisive=read_spellings("model stream tools tool_choice messages system mcp_servers requests"),
     judged=read_spellings(
         """type name function functions definition custom tools tool_choice allowed_tools mode mcp_servers file_id

@@ -52,7 +52,11 @@ def read_model(name: str) -> str:
     return name.removeprefix("models/")
 
 
-_USUAL_TIERS = frozenset(b'"%b"' % tier for tier in b"standard flex SERVICE_TIER_STANDARD SERVICE_TIER_FLEX".split())
+_USUAL_TIERS = frozenset(
+    b'"%b"' % tier
+    for name in (b"unspecified", b"standard", b"flex")  # `types.ServiceTier` of google-genai 3.1.0
+    for tier in (name, b"SERVICE_TIER_" + name.upper())
+)
 _TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
 _OBJECT_NAMES = letter_set("fileIds cachedContent fileSearchStoreName fileSearchStoreNames datastore ragCorpus".split())
 

@@ -32,6 +32,11 @@ _COMPATIBLE = frozenset(
     enable_thinking thinking_budget preserve_thinking incremental_output result_format vl_high_resolution_images
     translation_options deferred context_length_exceeded_behavior prompt_truncate_len raw_output
     perf_metrics_in_response"""
+    # Settings that cost nothing but tokens, as of November 2026: of Fireworks (the parameters of its SDK's
+    # `chat.completions.create`), Baseten and NVIDIA's Dynamo (`chat_template_args`), MiniMax (`reasoning_split`, which
+    # takes the thinking out of the text) and Cerebras (inference-docs.cerebras.ai); and what clients say of themselves.
+    """ prompt_cache_isolation_key reasoning_history echo_last mirostat_lr mirostat_target chat_template_args
+    reasoning_split disable_reasoning clear_thinking client_metadata"""
     # OpenRouter (openrouter.ai/docs/api-reference); Google's endpoint for Chat takes the name of a cache
     """ reasoning usage image_config cache_control session_id trace cached_content""".split()
 )
@@ -75,8 +80,9 @@ def _is_vendor_tool(node: Object) -> bool:
 REQUEST_MEMBERS = RequestMembers(
     outermost=_OPENAI | _COMPATIBLE,
     forwarded=_FORWARDED | _COMPATIBLE,
-    # OpenRouter (openrouter.ai/docs, provider routing and transforms).
-    passing_rules=frozenset("route router provider providers transforms".split()),
+    # OpenRouter (openrouter.ai/docs, provider routing and transforms). NVIDIA's extensions choose a worker of the model
+    # (docs.nvidia.com/dynamo, nvext; November 2026).
+    passing_rules=frozenset("route router provider providers transforms nvext".split()),
     # A search without a tool: xAI, Qwen, Groq, Perplexity; LiteLLM searches in vector stores.
     passing_keys=frozenset(
         """search_parameters enable_search enable_web_search search_options search_settings search_mode

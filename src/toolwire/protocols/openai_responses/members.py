@@ -19,7 +19,10 @@ _COMPATIBLE = frozenset(
     """client_metadata"""
     # vLLM (`ResponsesRequest` in vllm/entrypoints/openai/protocol.py, looked up in November 2026) and OpenRouter
     """ top_k min_p repetition_penalty frequency_penalty presence_penalty seed stop request_id priority cache_salt
-    mm_processor_kwargs chat_template_kwargs max_tokens session_id""".split()
+    mm_processor_kwargs chat_template_kwargs max_tokens session_id"""
+    # Volcengine and BytePlus (docs.byteplus.com, "Create a model response") and Qwen (alibabacloud.com, "OpenAI
+    # compatible - Responses"), November 2026. `verbosity` is Chat's, which some clients send here, too.
+    """ thinking enable_thinking verbosity""".split()
 )
 
 REQUEST_MEMBERS = RequestMembers(

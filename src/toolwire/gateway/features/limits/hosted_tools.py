@@ -39,6 +39,8 @@ class HostedTool(Struct, frozen=True):
     """The usage counts what has these prices (fields of `Rates`): if they are known, nothing is missing."""
     service_tier: str = ""
     """The same for the prices of this tier."""
+    is_unknown: bool = False
+    """Is it a member of the request that its protocol does not have?"""
 
     def is_counted(self, finder: PriceFinder | None) -> bool:
         """Do these prices of the model say what it costs?"""
@@ -56,7 +58,8 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     costs = known.tool_costs
     # What the protocol does not know may choose tools or models of the server. A translation leaves it out.
     unknown = () if prepared.exchange.is_cross_protocol else _list_unknown(body)
-    found = [HostedTool(name) for name in (*costs.members, *known.stored_tools, *unknown) if _has_value(members, name)]
+    found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
+    found += [HostedTool(name, is_unknown=True) for name in unknown if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
     found += [HostedTool(name, prices=(name,)) for marker, name in costs.priced_markers if sent.find(marker) >= 0]
     found += [
@@ -88,8 +91,8 @@ def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
     """The same for a request that is only forwarded, of which nobody reads the tools. Raises Malformed."""
     known = body.codec.request_members
     declared = find_unjudged_tools(known, body.judge())
-    names = (*known.tool_costs.members, *_list_unknown(body))
-    found = [HostedTool(name) for name in names if _has_value(body.members, name)]
+    found = [HostedTool(name) for name in known.tool_costs.members if _has_value(body.members, name)]
+    found += [HostedTool(name, is_unknown=True) for name in _list_unknown(body) if _has_value(body.members, name)]
     return (*found, HostedTool(str(declared[1]))) if declared is not None else tuple(found)
 
 

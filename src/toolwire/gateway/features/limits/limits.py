@@ -39,7 +39,7 @@ from toolwire.gateway.features.limits.settings import (
 )
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.models.amounts import format_dollars, from_units
-from toolwire.gateway.models.prices import estimate_cost, find_prices
+from toolwire.gateway.models.prices import FROM_FILE, PriceFinder, estimate_cost, find_prices
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
@@ -292,9 +292,10 @@ class Limits:
     ) -> Refusal | None:
         """A refusal if one of the tools that the provider runs costs money which this limit cannot count."""
         for tool in tools:
-            if not tool.is_counted(find_prices(provider, model, record.started_at, tool.service_tier)):
+            finder = find_prices(provider, model, record.started_at, tool.service_tier)
+            if not tool.is_counted(finder):
                 self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
-                return _refuse_tool(rule, provider, model, tool)
+                return _refuse_tool(rule, f"{provider.name}/{model}", tool, finder)
         return None
 
     # --- which limits apply ---
@@ -660,14 +661,21 @@ def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal
     return Refusal(failure, depends_on_target=True)
 
 
-def _refuse_tool(rule: LimitRule, provider: Provider, model: str, tool: HostedTool) -> Refusal:
+def _refuse_tool(rule: LimitRule, model: str, tool: HostedTool, finder: PriceFinder | None) -> Refusal:
+    hints: list[str] = []
     if tool.prices:
-        what = f"what {'a search by ' * bool(tool.kind)}`{tool.name}` costs with `{provider.name}/{model}` is not known"
-        hints = [f"add the price of a `{name}` ([models.NAME.facts.prices])" for name in tool.prices]
+        what = f"what {'a search by ' * bool(tool.kind)}`{tool.name}` costs with `{model}` is not known"
+        hints += [f"add the price of a `{name}` ([models.NAME.facts.prices])" for name in tool.prices]
+    elif tool.service_tier:
+        what = f"what `{tool.name}` costs with `{model}` is not known: the tier `{tool.service_tier}` has no price"
+        if finder is not None and finder.source == FROM_FILE:
+            hints.append("remove its [models.NAME.facts.prices], if the catalogue knows the tier")
+    elif tool.is_unknown:
+        what = f"what `{tool.name}` costs with `{model}` is not known: servers choose tools and models by such members"
     else:
-        what, hints = f"what `{tool.name}` costs at `{provider.name}` is not known, or not counted", []
+        what = f"what `{tool.name}` costs at `{model.partition('/')[0]}` is not known, or not counted"
     hints += [f'drop the tool ([[policy]] with type = "{tool.kind}" and drop = true)'] if tool.kind else []
-    hints.append('set on_unknown_price = "open"')
+    hints.append(f'set on_unknown_price = "open" in the limit `{rule.limit.name}`')
     limit = f"the limit `{rule.limit.name}` in dollars refuses it"
     hint = f"send the request without it, or the operator of this gateway can {' or '.join(hints)}"
     return Refusal(Failure("permission", f"{what}, so {limit}; {hint}", 403))
