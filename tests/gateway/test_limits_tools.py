@@ -361,6 +361,46 @@ def test_what_a_server_says_that_it_takes_counts_if_it_is_more(protocol: str, tm
             assert read_used_counters(served)["budget/dollars_per_day"] - before == dollars * 10**9
 
 
+NAMED_AUDIO = {
+    **FUNCTION,
+    "name": "input_audio",
+    "parameters": {"type": "object", "properties": {"input_audio": {"enum": ["input_audio"]}}},
+}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "openai-responses"])
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "anthropic"])
+def test_only_audio_in_the_turns_is_audio(client: str, provider: str, tmp_path: Path) -> None:
+    tool = {
+        "openai-chat": {"type": "function", "function": NAMED_AUDIO},
+        "openai-responses": {"type": "function", **NAMED_AUDIO},
+        "anthropic": {"name": "input_audio", "input_schema": NAMED_AUDIO["parameters"]},
+    }[client]
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, provider)
+        assert send(served, client, scene, tools=[tool]).status == 200
+        assert b'"input_audio"' in scene.asked[0].body
+
+
+@pytest.mark.parametrize(
+    ("protocol", "turn"),
+    [
+        ("openai-chat", {"role": "user", "content": [AUDIO]}),
+        ("openai-chat", {"role": "tool", "tool_call_id": "c", "content": [AUDIO]}),
+        ("openai-chat", {"role": "user", "content": [{"type": "new", "parts": [AUDIO]}]}),
+        ("openai-responses", {"role": "user", "content": [AUDIO]}),
+        ("openai-responses", {"type": "function_call_output", "call_id": "c", "output": [AUDIO]}),
+        ("openai-responses", {"type": "new", "content": [AUDIO]}),
+    ],
+)
+def test_audio_anywhere_in_the_turns_is_audio(protocol: str, turn: dict[str, Any], tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        scene = priced_scene(served, protocol)
+        got = send(served, protocol, scene, **{CODECS[protocol].constraints.turns_key: [turn]})
+        assert "what `input_audio` costs" in expect_refusal(protocol, got, 403)
+
+
 def test_a_tier_whose_price_is_known_is_counted() -> None:
     openai = load_config(None, {"OPENAI_API_KEY": "k"}).providers["openai"]
     priority = HostedTool("service_tier", service_tier="priority")

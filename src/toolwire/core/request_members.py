@@ -94,8 +94,8 @@ class ToolCosts(Struct, frozen=True, kw_only=True):
     so, too: they are in no list."""
     markers: tuple[bytes, ...] = ()
     """Bytes of a request that may declare tools where no reader looks for them."""
-    priced_markers: tuple[tuple[bytes, str], ...] = ()
-    """Bytes of a request with tokens of a kind that can have a price of its own, and the name of that price."""
+    audio_markers: tuple[bytes, ...] = ()
+    """Bytes without which a request has no audio, whose tokens can have a price of their own."""
     usual_values: Mapping[str, frozenset[bytes]] = EMPTY_MAPPING
     """Outermost members that make tokens dearer than their price, and the values with which they do not."""
 

@@ -111,7 +111,7 @@ REQUEST_MEMBERS = RequestMembers(
     # `flex` less (OpenAI's pricing page, November 2026); `on_demand` is Groq's word for the usual one. Audio costs many
     # times what text does, and not every model's price of it is known.
     tool_costs=ToolCosts(
-        priced_markers=((b'"input_audio"', "input_audio"),),
+        audio_markers=(b'"input_audio"',),
         usual_values={"service_tier": _USUAL_TIERS, "modalities": frozenset({b'["text"]'})},
     ),
     cache_breakpoints=CACHE_KEYS,

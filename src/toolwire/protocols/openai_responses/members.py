@@ -56,7 +56,7 @@ REQUEST_MEMBERS = RequestMembers(
     tool_costs=ToolCosts(
         tokens_only=frozenset({"mcp", "tool_search"}),
         searches=frozenset({"web_search"}),
-        priced_markers=((b'"input_audio"', "input_audio"),),
+        audio_markers=(b'"input_audio"',),
         usual_values={"service_tier": frozenset({b'"auto"', b'"default"', b'"flex"', b'"scale"'})},
     ),
     cache_breakpoints=("prompt_cache_breakpoint",),

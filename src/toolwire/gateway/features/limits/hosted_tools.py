@@ -8,8 +8,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
-from toolwire.core.ir import PRICED_TIERS, AnyTool, Tool, list_declared_tools
-from toolwire.core.json_values import decode, expect_object
+from toolwire.core.ir import PRICED_TIERS, AnyTool, Media, Opaque, Part, Result, Tool, list_declared_tools
+from toolwire.core.json_values import decode, encode, expect_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
@@ -61,7 +61,9 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(name, is_unknown=True) for name in unknown if _has_value(members, name)]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
-    found += [HostedTool(name, prices=(name,)) for marker, name in costs.priced_markers if sent.find(marker) >= 0]
+    for marker in (one for one in costs.audio_markers if sent.find(one) >= 0):
+        if any(_has_audio(part, marker) for turn in body.read_request().turns for part in turn.parts):
+            found.append(HostedTool("input_audio", prices=("input_audio",)))
     found += [
         _read_setting(name, bytes(members[name]))
         for name, usual in costs.usual_values.items()
@@ -98,6 +100,15 @@ def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
 
 def _list_unknown(body: ClientBody) -> tuple[str, ...]:
     return tuple(name for name in body.names.unknown if name not in body.codec.request_members.passing_rules)
+
+
+def _has_audio(part: Part, marker: bytes) -> bool:
+    """Is it audio? What only its own protocol can read may have some where the marker is."""
+    if isinstance(part, Result):
+        return any(_has_audio(inner, marker) for inner in part.content)
+    if isinstance(part, Media):
+        return part.kind == "audio"
+    return isinstance(part, Opaque) and encode(part.origin.wire).find(marker) >= 0
 
 
 def _read_setting(name: str, value: bytes) -> HostedTool:
