@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from toolwire.core.codec import RateLimit
-from toolwire.core.errors import MAX_WAIT, is_lasting
+from toolwire.core.errors import MAX_WAIT, find_wait, is_lasting
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
-from toolwire.core.rate_limits import find_wait
 from toolwire.protocols import CODECS
 
 PASSING = {"timeout", "conflict", "rate", "cancelled", "server", "upstream", "overloaded", "deadline"}
@@ -106,5 +105,11 @@ def test_the_wait_for_limits_that_are_used_up() -> None:
         RateLimit("tokens", remaining=5, reset_after=90000.0),
         RateLimit("tokens", remaining=0),
     )
-    assert find_wait((used_up, open_, RateLimit("tokens", remaining=0, reset_after=5.0))) == 36000.0
+    assert find_wait((used_up, open_, RateLimit("tokens", remaining=0, reset_after=5.0))) == MAX_WAIT
+    assert find_wait((open_, RateLimit("tokens", limit=9000, remaining=0, reset_after=5.0))) == 5.0
     assert find_wait((open_, unsaid)) is None
+
+
+def test_a_bucket_has_room_long_before_it_is_full() -> None:
+    assert find_wait((RateLimit("requests", limit=10_000, remaining=0, reset_after=86_340.0),)) == 8.634
+    assert find_wait((RateLimit("requests", limit=200, remaining=0, reset_after=86_340.0),)) == MAX_WAIT

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.core.codec import RateLimit
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Response
 from toolwire.core.json_values import Json, Malformed, Object, encode_text
 from toolwire.core.rate_limits import read_duration, read_http_date
@@ -125,6 +126,22 @@ def is_lasting(failure: Failure) -> bool:
 
 
 RETRY_HEADERS = frozenset({"retry-after", "retry-after-ms"})
+
+
+def find_wait(limits: tuple[RateLimit, ...]) -> float | None:
+    """The seconds to wait before asking again because limits are used up; None if none is, or nobody says when.
+
+    The headers say when all of a limit is available again, not when the next request is. A bucket that fills evenly has
+    room for one much earlier: 10,000 requests a day leave room every nine seconds. So nobody waits for longer than
+    `MAX_WAIT` because of them, or gives up. (Guides on rate limits of OpenAI, "resets to its initial state", and of
+    Anthropic, "fully replenished"; November 2026.)"""
+    return max((_find_next(limit) for limit in limits if limit.remaining == 0 and limit.reset_after), default=None)
+
+
+def _find_next(limit: RateLimit) -> float:
+    """Seconds until a limit has room for a request."""
+    share = limit.limit if limit.kind == "requests" and limit.limit else 1
+    return min((limit.reset_after or 0.0) / share, MAX_WAIT)
 
 
 def is_used_up(failure: Failure) -> bool:

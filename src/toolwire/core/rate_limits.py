@@ -8,12 +8,6 @@ from collections.abc import Callable, Mapping
 
 from toolwire.core.codec import RateLimit
 
-
-def find_wait(limits: tuple[RateLimit, ...]) -> float | None:
-    """The seconds until all limits are open that are used up; None if none is, or nobody says when."""
-    return max((limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after), default=None)
-
-
 _DURATION = re.compile(
     r"(?:(?P<d>\d{1,6})d)?(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9}(?:\.\d{1,9})?)s)?"
     r"(?:(?P<ms>\d{1,12}(?:\.\d{1,9})?)ms)?",

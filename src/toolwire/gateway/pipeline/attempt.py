@@ -15,12 +15,11 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, WriteContext
-from toolwire.core.errors import RETRY_HEADERS, is_lasting, is_used_up
+from toolwire.core.errors import RETRY_HEADERS, find_wait, is_lasting, is_used_up
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Response, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, encode, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import loosen_response
-from toolwire.core.rate_limits import find_wait
 from toolwire.core.tokens import (
     estimate_answer_tokens,
     estimate_request_tokens,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from toolwire.core.rate_limits import find_wait
+from toolwire.core.errors import find_wait
 from toolwire.gateway.exchange.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
@@ -68,8 +68,8 @@ class Accounts:
         return (replace(first, provider=self.choose_account(first.provider, session, first.model, now)),)
 
     def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
-        """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is
-        reset, before a request is refused."""
+        """Keep what an account's provider says of its limits. One that is used up lets the account rest until there
+        is room again, before a request is refused."""
         limits = upstream.codec.http.read_rate_limits(headers, call.now)
         if not upstream.provider.account or not limits:
             return
