@@ -254,6 +254,16 @@ def test_a_passing_stream_is_mended_for_clients_of_the_protocol(name: str, size:
     assert "a name " in name or not [field for field in events[-1].unknown_fields if field.what]
 
 
+@pytest.mark.parametrize(("reason", "sent"), [("stop", "tool_calls"), ("length", "length")])
+def test_a_call_that_was_moved_is_announced_at_the_end(reason: str, sent: str) -> None:
+    data = ODD["a call in the content"][1].replace(b'"tool_calls"', json.dumps(reason).encode())
+    stream = PassthroughStream(find_codec("openai-chat"))
+    out = stream.feed(data) + stream.close()
+    chunks = [json.loads(line[6:]) for line in out.splitlines() if line.startswith(b"data: {")]
+    reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+    assert [one for one in reasons if one] == [sent]
+
+
 @pytest.mark.parametrize("name", AMBIGUOUS)
 def test_what_would_be_a_guess_is_a_failure(name: str) -> None:
     protocol, data = AMBIGUOUS[name]

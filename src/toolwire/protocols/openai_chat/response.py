@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -73,6 +74,10 @@ def finish_failure(finish: Finish | None) -> Failure | None:
     return Failure("upstream", f"the model's answer broke off ({finish.raw})", 502, finish.raw)
 
 
+KINDS_BEFORE_CALLS: Collection[FinishKind] = ("stop", "other", "pause")
+"""Kinds of finishes that are written as `tool_calls` where there are calls."""
+
+
 class FinishReasonWriter(Struct, eq=False):
     """Writes a finish reason that agrees with the content: clients look for calls only after `tool_calls`."""
 
@@ -87,7 +92,7 @@ class FinishReasonWriter(Struct, eq=False):
         kind = finish.kind
         if self.is_incomplete and kind in ("stop", "calls", "other", "pause"):
             kind = "length"
-        elif self.has_calls and kind in ("stop", "other", "pause"):
+        elif self.has_calls and kind in KINDS_BEFORE_CALLS:
             kind = "calls"
         if kind == "calls" and self.has_calls:
             return names.LEGACY_CALLS_REASON if self.legacy else names.FINISH_REASON_BY_KIND["calls"]

@@ -41,8 +41,14 @@ from toolwire.protocols.openai_chat.content import (
     read_reasoning_detail,
 )
 from toolwire.protocols.openai_chat.errors import read_failure
-from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, NAME
-from toolwire.protocols.openai_chat.response import finish_failure, read_finish, read_logprobs, read_usage
+from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, FINISH_REASON_BY_KIND, NAME
+from toolwire.protocols.openai_chat.response import (
+    KINDS_BEFORE_CALLS,
+    finish_failure,
+    read_finish,
+    read_logprobs,
+    read_usage,
+)
 from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
 
@@ -247,9 +253,16 @@ class StreamReader(FrameReader):
             # A second finish reason counts only if the first was "stop".
             if choice.finish is None or (choice.finish.kind == "stop" and finish.kind != "stop"):
                 choice.finish = finish
+                self._fit_finish(choice, finish, node)
             elif choice.finish.kind != finish.kind:
                 node["finish_reason"] = None
                 self.is_frame_changed = True
+
+    def _fit_finish(self, choice: OpenChoice, finish: Finish, node: Object) -> None:
+        """After a call that was moved beside the content, a client looks for it only with this reason."""
+        if choice.has_moved_calls and finish.kind in KINDS_BEFORE_CALLS:
+            node["finish_reason"] = FINISH_REASON_BY_KIND["calls"]
+            self.is_frame_changed = True
 
     # --- deltas ---
 
@@ -277,6 +290,7 @@ class StreamReader(FrameReader):
         if not isinstance(content, dict) or content.get("type") != "text" or not isinstance(content.get("text"), str):
             calls = self._read_content_list(choice, content, (path, "content"))
             if calls:
+                choice.has_moved_calls = True
                 self._move_calls(delta, content, calls)
             return
         what = "an object as content was read as a list of one part"

@@ -177,6 +177,8 @@ class OpenChoice(Struct, eq=False):
     calls_by_index: dict[int | str, OpenCall] = {}
     changed_calls: dict[int, OpenCall] = {}
     """Calls whose arguments have grown since it was last checked which ones are complete, by their position."""
+    has_moved_calls: bool = False
+    """Did a call stand among the parts of the content?"""
     finish: Finish | None = None
     part_offset: int = 0
     text_length: int = 0
