@@ -24,7 +24,9 @@ _PLACE = (
 )
 _CONDITION = rf"(?:unless|when|while|if|until|except|without|together|combination)\b|(?:for|with|in)\s+(?!{_PLACE})"
 _IN_SENTENCE = r"(?:[^.;]|\.(?=\S))"
-_FIRST = r"(?:\A|(?<=[.;]\s)|(?<=\n)|(?<=\},\s))(?!(?:when|while|if|unless|for|with|without|in)\s)"
+_IN_LINE = r"(?:[^.;\n]|\.(?=\S))"
+"""Ends where `_FIRST` begins, so that no character is looked at from two places."""
+_FIRST = r"(?:\A|(?<=[.;]\s)|(?<=\n))(?!(?:when|while|if|unless|for|with|without|in)\s)"
 _LAST = rf"(?!{_IN_SENTENCE}{{0,100}}?\b(?:{_CONDITION}))"
 
 
@@ -53,5 +55,7 @@ def match_refusal(
         rf"(?:{_EXTRA}|{_NOT}|{_UNKNOWN}\s+{_NOUN}\b|un(?:known|recogni[sz]ed|expected|supported)(?!\s+\w|\w))"
     )
     located = rf"{_EXTRA}.{{0,40}}?{location}|{location}.{{0,40}}?{_EXTRA}"
-    sentence = rf"{_FIRST}{_IN_SENTENCE}{{0,400}}?(?:{said_first}|{said_last}|{located}){_LAST}"
+    sentence = rf"{_FIRST}{_IN_LINE}{{0,1000}}?(?:{said_first}|{said_last}|{located}){_LAST}"
+    for space, few in ((r"\s*", r"\s{0,3}"), (r"\s+", r"\s{1,3}")):
+        sentence = sentence.replace(space, few)  # long runs of them would take seconds
     return re.compile(rf"(?is:{sentence})|{others}")

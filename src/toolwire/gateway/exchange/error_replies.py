@@ -341,13 +341,18 @@ def is_tool_refusal(failure: Failure) -> bool:
     return is_kind and TOOL_REFUSALS.search(failure.message) is not None
 
 
+MAX_REFUSAL = 4000
+"""Characters of an error that are searched for what a server refuses."""
+
+
 def find_shown_quirks(failure: Failure, target: Target, plain: Codec) -> tuple[str, ...]:
     """The quirks by which the provider may have refused a request, and that it was not known to have."""
     is_kind = failure.kind in ("invalid", "server", "unprocessable")
     if not is_kind or not target.provider.may_have_quirks:
         return ()
     patterns = {name: quirk.refusal for name, quirk in plain.quirks.items() if name not in target.quirks}
-    return tuple(name for name, pattern in patterns.items() if pattern is not None and pattern.search(failure.message))
+    words = failure.message[:MAX_REFUSAL]
+    return tuple(name for name, pattern in patterns.items() if pattern is not None and pattern.search(words))
 
 
 def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, bool] | None:
