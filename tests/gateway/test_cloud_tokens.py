@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -35,9 +36,12 @@ from gateway.fake_clouds import (
     service_account,
     write_json,
 )
+from gateway.misbehaving_providers import LOOPS, on_loop
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import RawAnswer, ask, body_of, frames, text_of
+from toolwire.gateway.features.cloud_credentials.command import CommandSource
 from toolwire.gateway.features.cloud_credentials.google import AWS_SUBJECT, FILE_KINDS, FileKind, find_kind
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
 from toolwire.gateway.features.cloud_credentials.senders import CloudSenders
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.cloud_access import CloudAccess
@@ -209,6 +213,8 @@ import sys
 sys.modules["requests"] = None
 import google.auth, google.oauth2.service_account, google.auth.identity_pool, google.oauth2.credentials
 import google.auth.impersonated_credentials
+from toolwire.gateway.features.cloud_credentials.command import CommandSource
+from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
 from toolwire.gateway.features.cloud_credentials.google import GoogleSource
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
@@ -597,6 +603,27 @@ print({TOKEN.format(0)!r})
     with serve_cloud(Cloud().respond) as server, stage(tmp_path, server, text) as port:
         assert ask_model(port).status == 200
     wait_until(lambda: not is_running(int((tmp_path / "child").read_text())))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_daemon_of_a_program_that_is_ended_does_not_keep_anybody_waiting(name: str, tmp_path: Path) -> None:
+    """It is in a group of its own, and goes on with the program's output."""
+    code = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+while True: print(1)
+"""
+
+    async def fetch() -> None:
+        found = await CommandSource([sys.executable, "-c", code], 60, time.time).fetch_token()
+        assert isinstance(found, CredentialProblem)
+        assert "it prints too much" in str(found)
+        child = int((tmp_path / "child").read_text())
+        assert is_running(child)
+        os.kill(child, signal.SIGKILL)
+
+    on_loop(name, fetch())
 
 
 def is_running(pid: int) -> bool:

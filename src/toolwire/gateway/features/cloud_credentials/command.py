@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from asyncio.subprocess import DEVNULL, Process, SubprocessStreamProtocol
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -70,13 +71,17 @@ class CommandSource:
         return make_lease(value, ends_at, self._now() + self._seconds)
 
     async def _run(self) -> bytes | CredentialProblem:
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        loop = asyncio.get_running_loop()
+        try:  # as `asyncio.create_subprocess_exec` does, which keeps the transport to itself
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(MAX_OUTPUT, loop),
+                *self._command,
+                stdin=DEVNULL,
+                start_new_session=True,
             )
         except OSError as error:
             return self._fail(f"it cannot be started: {error.strerror}")
+        process = Process(transport, protocol, loop)
         assert process.stdout is not None
         assert process.stderr is not None
         output, said = bytearray(), bytearray()
@@ -90,10 +95,15 @@ class CommandSource:
         except TimeoutError:
             return self._fail(f"it did not end within {COMMAND_SECONDS:g} seconds")
         finally:
-            await _end_group(process)
-            _, unread = await asyncio.wait(readers, timeout=REST_SECONDS)
-            for reader in unread:
+            if sys.platform != "win32":
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # the program, if it still runs, and what it has started
+            if process.returncode is not None:
+                await asyncio.wait(readers, timeout=REST_SECONDS)
+            for reader in readers:
                 reader.cancel()
+            transport.close()  # else its end is not told before all that it has started has closed its output
+            await process.wait()
         if len(output) > MAX_OUTPUT:
             return self._fail("it prints too much", "it must print a token or JSON, and nothing else")
         if process.returncode:
@@ -119,25 +129,12 @@ async def _keep_end(stream: asyncio.StreamReader, kept: bytearray) -> None:
         del kept[:-MAX_OUTPUT]
 
 
-async def _wait_for_end(
-    process: asyncio.subprocess.Process, readers: set[asyncio.Task[None]], output: bytearray
-) -> None:
+async def _wait_for_end(process: Process, readers: set[asyncio.Task[None]], output: bytearray) -> None:
     """Until the program has ended, or prints too much. What it has started may keep its output open for longer."""
     reading = readers
     while reading and process.returncode is None and len(output) <= MAX_OUTPUT:
         _, reading = await asyncio.wait(reading, timeout=EXIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     if not reading:
-        await process.wait()
-
-
-async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """The program, if it still runs, and what it has started."""
-    with suppress(ProcessLookupError, PermissionError):
-        if sys.platform != "win32":
-            os.killpg(process.pid, signal.SIGKILL)
-        elif process.returncode is None:
-            process.kill()
-    if process.returncode is None:
         await process.wait()
 
 
