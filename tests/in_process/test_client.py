@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import httpx2
@@ -34,7 +34,9 @@ from gateway.raw_exchange import (
 )
 from gateway.raw_exchange import ScriptedConnection as Connection
 from toolwire.gateway.settings.problems import ConfigError
-from toolwire.in_process.engine import ExchangeReport, ProgramAnswer
+from toolwire.in_process.client import LoopThread
+from toolwire.in_process.engine import ExchangeReport, ProgramAnswer, ProgramGateway, ProgramRequest
+from toolwire.in_process.library import load_library
 from toolwire.in_process.sender import CallState
 from waits import PATIENCE, wait_until
 
@@ -603,3 +605,35 @@ def test_transports_can_be_used_alone(config: Path, wire: RawProvider, protocol:
     with httpx2.Client(transport=toolwire.http_transport(config)) as client:
         got = client.post("http://any/v1/chat/completions", json={"model": scene.model, "messages": HELLO})
     assert got.json()["choices"][0]["message"]["content"] == "Hello there."
+
+
+def test_the_collector_does_not_wait_where_it_stops_the_other_thread() -> None:
+    """It closes a stream anywhere, also where a request has the lock; the loop's thread may need that, too."""
+    done = threading.Event()
+
+    class Answer:
+        is_over = False
+
+        async def close(self) -> None:
+            await asyncio.get_running_loop().run_in_executor(None, done.wait)
+
+    class Gateway:
+        def send_request(self, request: object) -> Coroutine[object, object, str]:
+            thread.give_up(cast(ProgramAnswer, Answer()))
+            return self.answer()
+
+        async def answer(self) -> str:
+            return "answer"
+
+        async def close(self) -> None:
+            done.set()
+
+    thread = LoopThread(lambda: cast(ProgramGateway, Gateway()), load_library("httpx2"))
+    answers: list[object] = []
+    caller = threading.Thread(
+        target=lambda: answers.append(thread.send_request(cast(ProgramRequest, None))), daemon=True
+    )
+    caller.start()
+    caller.join(PATIENCE)
+    assert answers == ["answer"]
+    thread.close()

@@ -263,7 +263,7 @@ class LoopThread:
 
     def __init__(self, make_gateway: Callable[[], ProgramGateway], library: HttpLibrary) -> None:
         self._make_gateway, self._library = make_gateway, library
-        self._lock = threading.RLock()  # the garbage collector closes streams and clients anywhere
+        self._lock = threading.Condition()  # may be taken twice: the garbage collector closes streams anywhere
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gateway: ProgramGateway | None = None
         self._thread: threading.Thread | None = None
@@ -296,14 +296,16 @@ class LoopThread:
             raise
 
     def give_up(self, answer: ProgramAnswer) -> None:
-        """The program reads no more of an answer. If the client is closed, it has ended already."""
+        """The program reads no more of an answer. If the client is closed, it has ended already. The garbage collector
+        does not wait where it stops the other thread, or is in it."""
+        is_held = self._is_held
         with self._lock:
             if not self._is_running or answer.is_over:
                 return
             assert self._loop is not None
             future = asyncio.run_coroutine_threadsafe(answer.close(), self._loop)
-            if threading.current_thread() is self._thread:
-                return  # by the garbage collector
+            if is_held or threading.current_thread() is self._thread:
+                return
         with suppress(CancelledError):
             future.result()
 
@@ -321,6 +323,15 @@ class LoopThread:
                 return None
             asyncio.run_coroutine_threadsafe(_end_loop(gateway), loop)
         return thread
+
+    @property
+    def _is_held(self) -> bool:
+        """Has this thread the lock? Nobody waits to be notified."""
+        try:
+            self._lock.notify()
+        except RuntimeError:
+            return False
+        return True
 
     @property
     def _is_running(self) -> bool:
