@@ -44,18 +44,18 @@ def match_refusal(
     way = r"[^\])]{0,120}?" if is_nested else r"(?:[\"']body[\"']\s*,\s*)?"
     location = rf"loc[\"']?\s*[:=]\s*[\[(]\s*{way}[\"'](?:{either})[\"']\s*,?\s*[\])]"
     # As in "Unsupported parameter: 'x'", or in "Argument not supported on this model: x".
-    said_first = (
+    refusal_before_name = (
         rf"\b(?:{_UNKNOWN}\s+{_NOUN}(?:\s+(?:supplied|provided|given|found|received))?|{_NOT}(?:\s+[\w-]+){{0,4}}\s*[:(])"
         rf"\s*[:(]?\s*[\"'`]?{further}{named}"
     )
     # As in "x: Extra inputs are not permitted", or in "`x` and `y` are not supported".
-    said_last = (
+    refusal_after_name = (
         rf"{named}[\"'`]?\s*(?:(?:,|and|or)\s*[\"'`]?[\w.]+[\"'`]?\s*){{0,8}}?[:,]?\s*(?:{_NOUN}\s+)?"
         rf"(?:(?:is|are|was|were)\s+)?(?:(?:currently|an?)\s+)?"
         rf"(?:{_EXTRA}|{_NOT}|{_UNKNOWN}\s+{_NOUN}\b|un(?:known|recogni[sz]ed|expected|supported)(?!\s+\w|\w))"
     )
     located = rf"{_EXTRA}.{{0,40}}?{location}|{location}.{{0,40}}?{_EXTRA}"
-    sentence = rf"{_FIRST}{_IN_LINE}{{0,1000}}?(?:{said_first}|{said_last}|{located}){_LAST}"
+    sentence = rf"{_FIRST}{_IN_LINE}{{0,1000}}?(?:{refusal_before_name}|{refusal_after_name}|{located}){_LAST}"
     for space, few in ((r"\s*", r"\s{0,3}"), (r"\s+", r"\s{1,3}")):
         sentence = sentence.replace(space, few)  # long runs of them would take seconds
     return re.compile(rf"(?is:{sentence})|{others}")

@@ -153,7 +153,7 @@ def _make_transport(settings: ClientSettings) -> httpx2.BaseTransport:
 
         def close(self) -> None:
             loop.give_up(self._answer)
-            _tell_losses(self._answer, settings)
+            _report_losses(self._answer, settings)
 
     class Transport(library.transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -184,7 +184,7 @@ def _make_async_transport(settings: ClientSettings) -> httpx2.AsyncBaseTransport
 
         async def aclose(self) -> None:
             await self._answer.close()
-            _tell_losses(self._answer, settings)
+            _report_losses(self._answer, settings)
 
     class AsyncTransport(library.async_transport):  # type: ignore[name-defined,misc]  # of httpx2 or of httpx
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -222,7 +222,7 @@ def _make_response(
 ) -> httpx2.Response:
     library = settings.library
     if answer.has_ended:
-        _tell_losses(answer, settings)
+        _report_losses(answer, settings)
         if answer.error is not None:
             raise answer.error
     if not answer.status:
@@ -232,18 +232,18 @@ def _make_response(
 
 
 def _check_end(answer: ProgramAnswer, settings: ClientSettings) -> None:
-    _tell_losses(answer, settings)
+    _report_losses(answer, settings)
     if answer.error is not None:
         raise answer.error
     if not answer.has_ended:
         raise settings.library.broken_answer("the answer ended before it was complete")
 
 
-def _tell_losses(answer: ProgramAnswer, settings: ClientSettings) -> None:
+def _report_losses(answer: ProgramAnswer, settings: ClientSettings) -> None:
     """By the program's own thread or task: what its callback raises is the program's, and it may ask again."""
     report = answer.report
-    if report.losses and not report.is_told and settings.on_losses is not None:
-        report.is_told = True
+    if report.losses and not report.is_reported and settings.on_losses is not None:
+        report.is_reported = True
         settings.on_losses(report.losses)
 
 

@@ -42,7 +42,7 @@ class ExchangeReport(Struct, eq=False):
     """What is known of an exchange when it has ended."""
 
     losses: tuple[Loss, ...] = ()
-    is_told: bool = False
+    is_reported: bool = False
     """Was the program's callback called?"""
 
 

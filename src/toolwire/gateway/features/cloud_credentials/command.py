@@ -84,10 +84,10 @@ class CommandSource:
         process = Process(transport, protocol, loop)
         assert process.stdout is not None
         assert process.stderr is not None
-        output, said = bytearray(), bytearray()
+        output, errors = bytearray(), bytearray()
         readers = {
             asyncio.ensure_future(_keep_start(process.stdout, output)),
-            asyncio.ensure_future(_keep_end(process.stderr, said)),
+            asyncio.ensure_future(_keep_end(process.stderr, errors)),
         }
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
@@ -107,7 +107,7 @@ class CommandSource:
         if len(output) > MAX_OUTPUT:
             return self._fail("it prints too much", "it must print a token or JSON, and nothing else")
         if process.returncode:
-            lines = said.decode("utf-8", "replace").split("\n")
+            lines = errors.decode("utf-8", "replace").split("\n")
             last = next((line for line in reversed(lines) if line.strip()), "")
             detail = f": {clean_detail(last)}" if last else ""
             return self._fail(f"it ended with {process.returncode}{detail}", "run it in a terminal")

@@ -372,10 +372,10 @@ class Limits:
         if cost is None and call.usage is not None and not estimated:
             self._note_unpriced(call.provider, call.model)
         # If it is not known, nobody has said what was used, or it is so much that it cannot be.
-        told = estimated if cost is None else count_dollars(cost)
+        counted = estimated if cost is None else count_dollars(cost)
         # A server can have used another model or a tool: what it says itself that it takes counts if it is more.
-        told = told if reported is None else max(told, count_dollars(reported))
-        return told if call.least is None else max(told, count_dollars(self._price(call, call.least, at).cost))
+        counted = counted if reported is None else max(counted, count_dollars(reported))
+        return counted if call.least is None else max(counted, count_dollars(self._price(call, call.least, at).cost))
 
     def _price(self, call: CallUsage, usage: Usage | None, at: float) -> CallUsage:
         priced = CallUsage(call.provider, call.model, usage=usage)
@@ -610,8 +610,8 @@ def _read_number(value: Raw) -> float | None:
 
 def _count_call_tokens(call: CallUsage, estimated: int) -> int:
     usage, least = call.usage, call.least
-    told = usage.input + usage.output if usage is not None and is_possible(usage) else estimated
-    return max(told, 0 if least is None else least.input + least.output)
+    tokens = usage.input + usage.output if usage is not None and is_possible(usage) else estimated
+    return max(tokens, 0 if least is None else least.input + least.output)
 
 
 # --- texts ---
