@@ -13,9 +13,10 @@ from material import NAMES, SAMPLES
 from toolwire import Stream, ToolOutput, build_tool_results, parse_tool_calls, translate
 from toolwire.core.codec import WriteContext
 from toolwire.core.events import StreamChecker, fold
-from toolwire.core.ir import Call, Reasoning, Response, Text
+from toolwire.core.ir import Call, Failure, Reasoning, Response, Text
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
+from toolwire.protocols.bedrock_converse.errors import write_stream_error
 from toolwire_conformance.peers import find_violations
 
 NAME = "bedrock-converse"
@@ -171,6 +172,14 @@ def test_errors_are_known_by_their_type(name: str) -> None:
     assert failure.kind == KINDS[name] or (name == "424_model_error" and "originalStatusCode" in body)
     by_body = CODEC.read_error({**body, "__type": f"com.amazonaws.bedrock#{told.partition(':')[0]}"}, status, {})
     assert by_body.kind == failure.kind
+
+
+@pytest.mark.parametrize("code", ["refused", "dns", "connection-closed", "stream_truncated"])
+def test_boto3_tries_again_when_a_provider_was_not_reached(code: str) -> None:
+    """It does not after 424. A stream that has begun is not asked for again: its error says what it is."""
+    failure = Failure("upstream", "no connection", 502, code)
+    assert CODEC.write_error(failure).status in (500, 502, 503, 504)
+    assert b"modelStreamErrorException" in write_stream_error(failure)
 
 
 @pytest.mark.parametrize("path", ERRORS, ids=lambda path: path.stem)

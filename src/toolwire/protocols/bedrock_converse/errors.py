@@ -41,13 +41,14 @@ ERRORS_BY_KIND: Mapping[str, tuple[int, str]] = {
     "not_found": (404, "ResourceNotFoundException"),
     "timeout": (408, "ModelTimeoutException"),
     "deadline": (408, "ModelTimeoutException"),
-    "upstream": (424, "ModelErrorException"),
+    "upstream": (500, "InternalServerException"),
     "cancelled": (424, "ModelErrorException"),
     "rate": (429, "ThrottlingException"),
     "server": (500, "InternalServerException"),
     "overloaded": (503, "ServiceUnavailableException"),
 }
-"""The status and the type that are written for each kind of failure. botocore 1.44 tries again after 429, 500, 503."""
+"""The status and the type that are written for each kind of failure. botocore 1.44 tries again after 429, 500, 503, and
+not after 424: a provider that cannot be reached, or breaks off, may answer in a moment."""
 
 KIND_BY_TYPE: Mapping[str, str] = {
     "ValidationException": "invalid",
@@ -161,7 +162,7 @@ def write_error(failure: Failure) -> ErrorReply:
 
 
 def write_stream_error(failure: Failure) -> bytes:
-    _, name = _write_type(failure)
+    name = "ModelErrorException" if failure.kind == "upstream" else _write_type(failure)[1]
     body: Object = {"message": _write_message(failure)}
     exception = STREAM_EXCEPTIONS.get(name, "validationException")
     if exception == "modelStreamErrorException" and failure.status:
