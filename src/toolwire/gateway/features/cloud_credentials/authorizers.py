@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import ClassVar, Generic
 
 from msgspec import Struct
 
-from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, LeaseKeeper
+from toolwire.gateway.features.cloud_credentials.leases import (
+    BearerToken,
+    CredentialProblem,
+    Lease,
+    LeaseKeeper,
+    Value,
+)
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, Scope, sign_request
+from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import Headers
 
 HIDDEN_LENGTH = 48
@@ -32,79 +39,94 @@ class OutgoingRequest(Struct, frozen=True):
     body: bytes
 
 
-class Refusal(Struct, frozen=True):
-    """An answer that may say that a credential has ended."""
+class RefusedResponse:
+    """An answer that may say that a credential has ended: read already, with the interface of one that was not."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes = b""
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+        self._rest = body
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        return self._take()
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        return True
+
+    async def read_chunk(self) -> bytes | TransportError:
+        return self._take()
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        data = self._take()
+        if data:
+            sink(data)
+            return None
+        return b""
+
+    def abort(self) -> None:
+        self._rest = b""
+
+    def _take(self) -> bytes:
+        data, self._rest = self._rest, b""
+        return data
 
 
-class Authorization(Struct, frozen=True):
+class Authorization(Struct, Generic[Value], frozen=True):
     """What a request needs besides its own headers."""
 
     headers: Headers
     secrets: tuple[str, ...]
     """What no answer may repeat."""
-    lease: Lease[BearerToken] | Lease[AwsKeys]
+    lease: Lease[Value]
     skew: float = 0.0
     """How much later it was taken to be at the provider than here."""
 
 
-class Authorizer(Protocol):
+class Authorizer(ABC, Generic[Value]):
     """Authorizes the requests of a provider."""
 
-    @property
-    def source(self) -> str:
+    renewable: ClassVar[frozenset[int]]
+    """The statuses of answers that may say that the credential has ended."""
+
+    def __init__(self, keeper: LeaseKeeper[Value]) -> None:
+        self._keeper = keeper
+        self.source = keeper.source
         """Where the credential is from, for people."""
 
-    async def authorize(self, request: OutgoingRequest, max_seconds: float) -> Authorization | CredentialProblem: ...
-
-    def may_renew(self, status: int) -> bool:
-        """May an answer with this status say that the credential has ended?"""
-
-    def renew(self, used: Authorization, refusal: Refusal) -> bool:
-        """Does this answer say so? True if it is worth to authorize the request once more."""
-
-    async def check(self) -> Lease[BearerToken] | Lease[AwsKeys] | CredentialProblem:
-        """Is there a credential?"""
-
-    async def close(self) -> None: ...
-
-
-class BearerAuthorizer:
-    """Sends a token."""
-
-    def __init__(self, keeper: LeaseKeeper[BearerToken]) -> None:
-        self._keeper = keeper
-
-    @property
-    def source(self) -> str:
-        return self._keeper.source
-
-    async def authorize(self, request: OutgoingRequest, max_seconds: float) -> Authorization | CredentialProblem:
+    async def authorize(self, request: OutgoingRequest, max_seconds: float) -> Authorization[Value] | CredentialProblem:
         lease = await self._keeper.get(max_seconds)
-        if isinstance(lease, CredentialProblem):
-            return lease
-        token = lease.value.token
-        headers = (("authorization", f"Bearer {token}"), *lease.value.headers)
-        return Authorization(headers, (token[-HIDDEN_LENGTH:],), lease)
+        return lease if isinstance(lease, CredentialProblem) else self._write(request, lease)
 
-    def may_renew(self, status: int) -> bool:
-        return status in (401, 403)
+    @abstractmethod
+    def _write(self, request: OutgoingRequest, lease: Lease[Value]) -> Authorization[Value]: ...
 
-    def renew(self, used: Authorization, refusal: Refusal) -> bool:
-        # A token that was revoked would be used until its end (BerriAI/litellm#23512). AWS says 403 of one that has
-        # ended; elsewhere that is a right that is missing.
-        if refusal.status == 403 and not _ENDED.search(_read_reason(refusal)):
-            return False
-        return self._keeper.drop(used.lease)  # type: ignore[arg-type]
+    @abstractmethod
+    def renew(self, used: Authorization[Value], refusal: RefusedResponse) -> bool:
+        """Does this answer say that the credential has ended? True if it is worth to authorize the request again."""
 
-    async def check(self) -> Lease[BearerToken] | CredentialProblem:
+    async def check(self) -> Lease[Value] | CredentialProblem:
+        """Is there a credential?"""
         return await self._keeper.get()
 
     async def close(self) -> None:
         await self._keeper.close()
+
+
+class BearerAuthorizer(Authorizer[BearerToken]):
+    """Sends a token."""
+
+    renewable = frozenset({401, 403})
+
+    def _write(self, request: OutgoingRequest, lease: Lease[BearerToken]) -> Authorization[BearerToken]:
+        token = lease.value.token
+        headers = (("authorization", f"Bearer {token}"), *lease.value.headers)
+        return Authorization(headers, (token[-HIDDEN_LENGTH:],), lease)
+
+    def renew(self, used: Authorization[BearerToken], refusal: RefusedResponse) -> bool:
+        # A token that was revoked would be used until its end (BerriAI/litellm#23512). AWS says 403 of one that has
+        # ended; elsewhere that is a right that is missing.
+        if refusal.status == 403 and not _ENDED.search(_read_reason(refusal)):
+            return False
+        return self._keeper.drop(used.lease)
 
 
 SIGNED_HEADERS = frozenset({"content-type", "anthropic-version", "x-amz-content-sha256"})
@@ -119,37 +141,29 @@ _MIN_SKEW = 60.0
 _ERROR_TYPE_HEADER = "x-amzn-errortype"
 
 
-class SigningAuthorizer:
+class SigningAuthorizer(Authorizer[AwsKeys]):
     """Signs each request, also a repeated one, with Signature Version 4."""
 
+    renewable = frozenset({400, 401, 403})
+
     def __init__(self, keeper: LeaseKeeper[AwsKeys], scope: Scope, now: Callable[[], float]) -> None:
-        self._keeper, self._scope, self._now = keeper, scope, now
+        super().__init__(keeper)
+        self._scope, self._now = scope, now
         self._skew = 0.0
         """How much later it is at AWS than on this machine."""
 
-    @property
-    def source(self) -> str:
-        return self._keeper.source
-
-    async def authorize(self, request: OutgoingRequest, max_seconds: float) -> Authorization | CredentialProblem:
-        lease = await self._keeper.get(max_seconds)
-        if isinstance(lease, CredentialProblem):
-            return lease
+    def _write(self, request: OutgoingRequest, lease: Lease[AwsKeys]) -> Authorization[AwsKeys]:
         keys, signed = lease.value, {name: request.headers[name] for name in request.headers if name in SIGNED_HEADERS}
         signed["host"] = request.host
-        skew = self._skew
-        date = write_amz_date(self._now() + skew)
+        date = write_amz_date(self._now() + self._skew)
         added = sign_request(keys, self._scope, request.method, request.target, signed, request.body, date)
         secrets = (keys.secret_key, *([keys.session_token[-HIDDEN_LENGTH:]] if keys.session_token else []))
-        return Authorization(tuple(added.items()), secrets, lease, skew)
+        return Authorization(tuple(added.items()), secrets, lease, self._skew)
 
-    def may_renew(self, status: int) -> bool:
-        return status in (400, 401, 403)
-
-    def renew(self, used: Authorization, refusal: Refusal) -> bool:
+    def renew(self, used: Authorization[AwsKeys], refusal: RefusedResponse) -> bool:
         reason = _read_reason(refusal)
         if _ENDED.search(reason):
-            return self._keeper.drop(used.lease)  # type: ignore[arg-type]
+            return self._keeper.drop(used.lease)
         if not _SKEWED.search(reason):
             return False
         skew = _read_date(refusal.headers.get("date", "")) - self._now()
@@ -158,14 +172,8 @@ class SigningAuthorizer:
         self._skew = skew
         return True
 
-    async def check(self) -> Lease[AwsKeys] | CredentialProblem:
-        return await self._keeper.get()
 
-    async def close(self) -> None:
-        await self._keeper.close()
-
-
-def _read_reason(refusal: Refusal) -> str:
+def _read_reason(refusal: RefusedResponse) -> str:
     """What AWS says of an error, in a header or in the body alone."""
     return refusal.headers.get(_ERROR_TYPE_HEADER, "") + refusal.body[:4096].decode("utf-8", "replace")
 
@@ -180,7 +188,3 @@ def _read_date(text: str) -> float:
         return parsedate_to_datetime(text).timestamp()
     except ValueError:
         return float("nan")
-
-
-def plain_headers(headers: Headers) -> Mapping[str, str]:
-    return {name.lower(): value for name, value in headers} if headers else EMPTY_MAPPING

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.core.json_values import Json, Object
 from toolwire.gateway.features.cloud_credentials.leases import (
     BearerToken,
     CredentialProblem,
@@ -21,6 +21,7 @@ from toolwire.gateway.features.cloud_credentials.leases import (
     make_lease,
 )
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys
+from toolwire.gateway.features.cloud_credentials.token_requests import read_object
 
 COMMAND_SECONDS = 25.0
 MAX_OUTPUT = 64 * 1024
@@ -49,7 +50,7 @@ class CommandSource:
             if not text or not text.isascii() or not text.isprintable() or " " in text:
                 return self._fail("it prints no token", "it must print a token, or JSON with `token` and `expires_in`")
             return self._make_lease(BearerToken(text), None)
-        values = _read_object(output)
+        values = read_object(output) or {}
         token = next((one for key in TOKEN_KEYS if isinstance(one := values.get(key), str)), "")
         if not token:
             return self._fail("its JSON has no token", f"expected one of {', '.join(TOKEN_KEYS)}")
@@ -60,7 +61,7 @@ class CommandSource:
         output = await self._run()
         if isinstance(output, CredentialProblem):
             return output
-        values = _read_object(output)
+        values = read_object(output) or {}
         names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
         access, secret, token = (one if isinstance(one := values.get(name), str) else "" for name in names)
         if not access or not secret:
@@ -136,14 +137,6 @@ async def _wait_for_end(process: Process, readers: set[asyncio.Task[None]], outp
         _, reading = await asyncio.wait(reading, timeout=EXIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     if not reading:
         await process.wait()
-
-
-def _read_object(data: bytes) -> Object:
-    try:
-        found = decode(data)
-    except Malformed:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def read_end(values: Object, now: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from toolwire.gateway.features.cloud_credentials.authorizers import Authorizer, BearerAuthorizer, SigningAuthorizer
 from toolwire.gateway.features.cloud_credentials.aws import AwsSource
@@ -32,34 +33,34 @@ class CloudSenders:
     ) -> None:
         self._client, self._environ, self._now, self._report_error = client, environ, now, report_error
         self._log_event = log_event
-        self._authorizers: dict[CloudAccess, Authorizer] = {}
+        self._authorizers: dict[CloudAccess, Authorizer[Any]] = {}
 
     def make_senders(self, config: Config) -> Mapping[Provider, RequestSender]:
         """Those of the providers with credentials of a cloud."""
-        providers = [one for one in config.providers.values() if one.access.method]
-        return {provider: self._make_sender(provider) for provider in providers}
+        return {
+            provider: AuthorizedSender(self._client, self.find_authorizer(provider.access), provider.secrets)
+            for provider in config.providers.values()
+            if provider.access.method
+        }
 
-    def _make_sender(self, provider: Provider) -> AuthorizedSender:
-        return AuthorizedSender(self._client, self.find_authorizer(provider.access), provider.secrets)
-
-    def find_authorizer(self, access: CloudAccess) -> Authorizer:
+    def find_authorizer(self, access: CloudAccess) -> Authorizer[Any]:
         if access not in self._authorizers:
             self._authorizers[access] = self._make_authorizer(access)
         return self._authorizers[access]
 
-    def _make_authorizer(self, access: CloudAccess) -> Authorizer:
-        environ, now = self._environ, self._now
+    def _make_authorizer(self, access: CloudAccess) -> Authorizer[Any]:
+        environ, now, scope = self._environ, self._now, Scope(access.region, access.service)
         keep = partial(LeaseKeeper, now=now, report_error=self._report_error, on_change=self._report_change)
         if access.command:
             command = CommandSource(access.command, access.ttl, now)
             if access.method == "aws":
-                return SigningAuthorizer(keep(command.source, command.fetch_keys), self._scope(access), now)
+                return SigningAuthorizer(keep(command.source, command.fetch_keys), scope, now)
             return BearerAuthorizer(keep(command.source, command.fetch_token))
         if access.method in AWS_METHODS:
             aws = AwsSource(access.profile, access.role_arn, access.region, environ, now)
             if access.method == "aws-key":
                 return BearerAuthorizer(keep(aws.source, aws.make_key))
-            return SigningAuthorizer(keep(aws.source, aws.fetch_keys), self._scope(access), now)
+            return SigningAuthorizer(keep(aws.source, aws.fetch_keys), scope, now)
         if access.method == "google":
             google = GoogleSource(self._client, access.credentials_file, environ, now)
             return BearerAuthorizer(keep(google.source, google.fetch_token))
@@ -74,9 +75,6 @@ class CloudSenders:
             self._log_event("credentials_available", source=source)
         else:
             self._log_event("credentials_unavailable", level="warn", source=source, message=str(problem))
-
-    def _scope(self, access: CloudAccess) -> Scope:
-        return Scope(access.region, access.service)
 
     async def close(self) -> None:
         for authorizer in self._authorizers.values():

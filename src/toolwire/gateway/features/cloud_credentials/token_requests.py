@@ -75,7 +75,7 @@ class TokenRequests:
             return self.fail(f"{place} did not answer within {ANSWER_SECONDS:g} seconds")
         if isinstance(response, TransportError) or isinstance(data, TransportError):
             return self.fail(response.detail if isinstance(response, TransportError) else str(data))
-        answer = _read_object(data)
+        answer = read_object(data)
         if response.status != 200:
             what = f"{place} answered with {response.status}{_describe_error(answer, self._secrets)}"
             return self.fail(what, is_transient=response.status in RETRY_STATUSES)
@@ -84,7 +84,7 @@ class TokenRequests:
         return answer if answer is not None else self.fail(f"{place} sent something that is not a JSON object")
 
 
-def _read_object(data: bytes) -> Object | None:
+def read_object(data: bytes) -> Object | None:
     try:
         found = decode(data)
     except Malformed:
