@@ -616,7 +616,7 @@ while True: print(1)
 """
 
     async def fetch() -> None:
-        found = await CommandSource([sys.executable, "-c", code], 60, time.time).fetch_token()
+        found = await CommandSource([sys.executable, "-c", code], time.time).fetch_token()
         assert isinstance(found, CredentialProblem)
         assert "it prints too much" in str(found)
         child = int((tmp_path / "child").read_text())

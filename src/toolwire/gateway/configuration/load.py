@@ -86,9 +86,10 @@ REMOVED_KEYS: Mapping[KeyPath, str] = {
     ("server", "timeouts", "request"): "a client has 60 seconds for the head of its request",
     ("server", "timeouts", "queue"): "a request waits 10 seconds for its turn",
     ("server", "unsigned_envelopes"): "what clients carry without a signature is never used",
+    ("providers", "*", "auth_ttl"): "a program that knows the end of its token prints JSON with `expires_in`",
     ("console", "max_exchanges"): "`max_bytes` is the limit",
 }
-"""Old keys that have no effect any more, by their place, and what to use instead, or what holds now."""
+"""Old keys that have no effect any more, by their place as above, and what to use instead, or what holds now."""
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
 """How the messages of `tomllib` about duplicates begin."""

@@ -31,8 +31,6 @@ class CloudAccess(Struct, frozen=True, kw_only=True):
     role_arn: str = ""
     credentials_file: str = ""
     command: tuple[str, ...] = ()
-    ttl: float = 300.0
-    """Seconds that what the command prints is used, if it does not say how long it lives."""
 
     @property
     def label(self) -> str:

@@ -314,12 +314,12 @@ class ProblemCollector:
         warning."""
         for key in [*table]:
             old = (*self._path, key)
-            if old in removed:
+            if (instead := _find_by_path(old, removed)) is not None:
                 place = self.at(key)
-                place.add(f"`{place.location}` has no effect any more; remove it", removed[old], "warning")
+                place.add(f"`{place.location}` has no effect any more; remove it", instead, "warning")
                 del table[key]
                 continue
-            name = next((renamed[pattern] for pattern in renamed if _matches_key_path(old, pattern)), key)
+            name = _find_by_path(old, renamed) or key
             if name != key and name in table:
                 self.at(key).add(f"`{key}` is the old name of `{name}`, and both are set", f"remove `{key}`")
                 del table[key]
@@ -353,5 +353,9 @@ def _fields_by_name(struct_type: type[Struct]) -> Mapping[str, FieldInfo]:
     return {field.encode_name: field for field in fields(struct_type)}
 
 
-def _matches_key_path(path: KeyPath, pattern: KeyPath) -> bool:
-    return len(path) == len(pattern) and all(step in ("*", key) for key, step in zip(path, pattern, strict=True))
+def _find_by_path(path: KeyPath, table: Mapping[KeyPath, str]) -> str | None:
+    """What a table has for a key; `*` in its paths is any name."""
+    for pattern, found in table.items():
+        if len(pattern) == len(path) and all(step in ("*", key) for key, step in zip(path, pattern, strict=True)):
+            return found
+    return None

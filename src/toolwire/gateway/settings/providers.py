@@ -27,7 +27,7 @@ from toolwire.gateway.settings.cloud_access import (
     read_aws_region,
     sign_for_host,
 )
-from toolwire.gateway.settings.config import MAX_SECONDS, CallSettings, Provider, Secret, ServerSettings
+from toolwire.gateway.settings.config import CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.settings.proxies import proxy_from_environment, url_port
 from toolwire.protocols import CODECS, find_codec
@@ -117,10 +117,9 @@ class CloudTable(CallSettings, frozen=True, kw_only=True):
     them. `google`: Application Default Credentials. `entra`: the `AZURE_…` variables of a client secret or of a
     workload identity. `managed-identity`: that of the machine in Azure."""
     auth_command: tuple[str, ...] | None = None
-    """A program and its arguments that print a token, or JSON with the token and its end. With `auth = "aws"` they are
-    keys, as `aws configure export-credentials` prints them. Run without a shell."""
-    auth_ttl: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] = 300.0
-    """For how many seconds a token of `auth_command` is used that does not say its end."""
+    """A program and its arguments that print a token, or JSON with the token and its end (`token`, `expires_in`). With
+    `auth = "aws"` they are keys, as `aws configure export-credentials` prints them. Run without a shell, and every few
+    minutes where nothing says how long the token lives."""
     profile: str = ""
     """With `auth = "aws"`: the profile of `~/.aws/config`. By default `AWS_PROFILE` or the environment decides."""
     role_arn: str = ""
@@ -477,7 +476,6 @@ class ProviderBuilder:
             role_arn=table.role_arn,
             credentials_file=str(self._folder / table.credentials_file) if table.credentials_file else "",
             command=table.auth_command or (),
-            ttl=table.auth_ttl,
         )
 
     # --- keys ---

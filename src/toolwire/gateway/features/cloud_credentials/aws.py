@@ -77,7 +77,7 @@ class AwsSource:
             ends = datetime.fromisoformat(end).timestamp() if end else None
         except ValueError:
             ends = None
-        return make_lease(AwsKeys(access, secret, token), ends, self._now() + REREAD_SECONDS, "env")
+        return make_lease(AwsKeys(access, secret, token), ends, self._now(), "env", REREAD_SECONDS)
 
     def _load(self) -> Lease[AwsKeys] | CredentialProblem:
         """Everything is read again: files, tokens in files, and the answers of services."""
@@ -110,7 +110,7 @@ class AwsSource:
             return CredentialProblem(self.source, what, self._hint())
         keys = AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or "")
         ends_at = ends.timestamp() if isinstance(ends, datetime) else None
-        return make_lease(keys, ends_at, self._now() + REREAD_SECONDS, credentials.method)
+        return make_lease(keys, ends_at, self._now(), credentials.method, REREAD_SECONDS)
 
     def _assume_role(self, session: Any, method: str) -> Lease[AwsKeys]:
         options = cast(Any, import_module("botocore.config")).Config(

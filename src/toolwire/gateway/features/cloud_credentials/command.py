@@ -16,7 +16,6 @@ from toolwire.gateway.features.cloud_credentials.leases import (
     BearerToken,
     CredentialProblem,
     Lease,
-    Value,
     clean_detail,
     make_lease,
 )
@@ -37,8 +36,8 @@ END_KEYS = ("expires_on", "expiresOn", "Expiration", "expires_at", "expiry")
 class CommandSource:
     """Runs the program for each credential."""
 
-    def __init__(self, command: Sequence[str], seconds: float, now: Callable[[], float]) -> None:
-        self._command, self._seconds, self._now = tuple(command), seconds, now
+    def __init__(self, command: Sequence[str], now: Callable[[], float]) -> None:
+        self._command, self._now = tuple(command), now
         self.source = f"the command `{command[0]}`"
 
     async def fetch_token(self) -> Lease[BearerToken] | CredentialProblem:
@@ -49,12 +48,12 @@ class CommandSource:
         if not text.startswith("{"):
             if not text or not text.isascii() or not text.isprintable() or " " in text:
                 return self._fail("it prints no token", "it must print a token, or JSON with `token` and `expires_in`")
-            return self._make_lease(BearerToken(text), None)
+            return make_lease(BearerToken(text), None, self._now())
         values = read_object(output) or {}
         token = next((one for key in TOKEN_KEYS if isinstance(one := values.get(key), str)), "")
         if not token:
             return self._fail("its JSON has no token", f"expected one of {', '.join(TOKEN_KEYS)}")
-        return self._make_lease(BearerToken(token), read_end(values, self._now()))
+        return make_lease(BearerToken(token), read_end(values, self._now()), self._now())
 
     async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
         """The same for keys of AWS, as `credential_process` prints them."""
@@ -66,10 +65,7 @@ class CommandSource:
         access, secret, token = (one if isinstance(one := values.get(name), str) else "" for name in names)
         if not access or not secret:
             return self._fail("its JSON has no AccessKeyId and SecretAccessKey", "it must print them as JSON")
-        return self._make_lease(AwsKeys(access, secret, token), read_end(values, self._now()))
-
-    def _make_lease(self, value: Value, ends_at: float | None) -> Lease[Value]:
-        return make_lease(value, ends_at, self._now() + self._seconds)
+        return make_lease(AwsKeys(access, secret, token), read_end(values, self._now()), self._now())
 
     async def _run(self) -> bytes | CredentialProblem:
         loop = asyncio.get_running_loop()

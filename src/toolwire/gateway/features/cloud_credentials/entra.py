@@ -22,8 +22,6 @@ from toolwire.gateway.settings.proxies import proxy_from_environment
 AUTHORITY = "https://login.microsoftonline.com"
 METADATA_HOST = "http://169.254.169.254"
 ASSERTION, ASSERTION_TYPE = "client_assertion", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-DEFAULT_SECONDS = 300.0
-"""Of a token whose end nobody says."""
 _TENANT = re.compile(r"[A-Za-z0-9.-]+")
 MANAGED_HINT = "has this machine an identity in Azure? AZURE_CLIENT_ID names one of several"
 TENANT, CLIENT, SECRET, TOKEN_FILE = (
@@ -119,5 +117,5 @@ class EntraSource:
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             return requests.fail("the answer has no access_token")
-        ends, now = read_end(answer, self._now()), self._now()
-        return make_lease(BearerToken(token), ends, now + DEFAULT_SECONDS, self._name_flow())
+        now = self._now()
+        return make_lease(BearerToken(token), read_end(answer, now), now, self._name_flow())

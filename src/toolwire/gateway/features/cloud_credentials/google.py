@@ -29,7 +29,6 @@ from toolwire.gateway.http.messages import RequestSender
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 REQUEST_SECONDS = 10.0
 MAX_ANSWER = 1024 * 1024
-DEFAULT_SECONDS = 300.0
 HINT = "set GOOGLE_APPLICATION_CREDENTIALS or `credentials_file`, or run `gcloud auth application-default login`"
 METADATA_HOST = "metadata.google.internal"
 METADATA_HEADERS = {"metadata-flavor": "Google"}
@@ -63,8 +62,8 @@ class GoogleSource:
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             return requests.fail("the metadata server sent no access token")
-        ends, now = read_end(answer, self._now()), self._now()
-        return make_lease(BearerToken(token), ends, now + DEFAULT_SECONDS, "metadata server")
+        now = self._now()
+        return make_lease(BearerToken(token), read_end(answer, now), now, "metadata server")
 
     def _load(self, file: str) -> Lease[BearerToken] | CredentialProblem:
         """The file is read again each time."""
@@ -94,7 +93,7 @@ class GoogleSource:
         # google-auth counts in UTC without saying so.
         ends_at = ends.replace(tzinfo=UTC).timestamp() if isinstance(ends, datetime) else None
         headers = (("x-goog-user-project", project),) if isinstance(project, str) and project else ()
-        return make_lease(BearerToken(token, headers), ends_at, self._now() + DEFAULT_SECONDS, find_kind(info))
+        return make_lease(BearerToken(token, headers), ends_at, self._now(), find_kind(info))
 
 
 class FileKind(NamedTuple):

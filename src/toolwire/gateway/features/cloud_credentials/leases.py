@@ -49,9 +49,15 @@ class Lease(Struct, Generic[Value], frozen=True):
         return f"Lease(…, {self.expires_at})"
 
 
-def make_lease(value: Value, ends_at: float | None, asked_again_at: float, origin: str = "") -> Lease[Value]:
-    """A credential whose end may not be known."""
-    return Lease(value, asked_again_at if ends_at is None else ends_at, origin, ends_at is not None)
+DEFAULT_SECONDS = 300.0
+"""After these a credential is asked for again whose end nobody says."""
+
+
+def make_lease(
+    value: Value, ends_at: float | None, now: float, origin: str = "", seconds: float = DEFAULT_SECONDS
+) -> Lease[Value]:
+    """A credential whose end may not be known: then it is asked for again after so many seconds."""
+    return Lease(value, now + seconds if ends_at is None else ends_at, origin, ends_at is not None)
 
 
 class BearerToken(Struct, frozen=True):

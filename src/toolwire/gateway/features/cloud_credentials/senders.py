@@ -52,7 +52,7 @@ class CloudSenders:
         environ, now, scope = self._environ, self._now, Scope(access.region, access.service)
         keep = partial(LeaseKeeper, now=now, report_error=self._report_error, on_change=self._report_change)
         if access.command:
-            command = CommandSource(access.command, access.ttl, now)
+            command = CommandSource(access.command, now)
             if access.method == "aws":
                 return SigningAuthorizer(keep(command.source, command.fetch_keys), scope, now)
             return BearerAuthorizer(keep(command.source, command.fetch_token))
