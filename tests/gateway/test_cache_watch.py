@@ -436,3 +436,25 @@ def test_it_can_be_turned_off(tmp_path: Any) -> None:
         assert "cache_expected_tokens" not in line
         assert "toolwire_cache" not in ask(staged.port, "GET", "/metrics").data.decode()
         assert not staged.features.cache_watch._sessions
+
+
+@pytest.mark.parametrize(
+    ("texts", "most"),
+    [(["x" * 5_000_000], 5), (["x"] * 40_000, 3), (["x" * 50_000], 7)],
+    ids=["large prompts", "many turns", "small prompts"],
+)
+def test_the_event_loop_does_not_compare_large_prompts_for_long(
+    texts: list[str], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session()
+    for number in range(cache_watch.MAX_PROMPTS):
+        session.send(body_in("anthropic", f"{number}", *texts), FIRST)
+    split: list[bytes] = []
+
+    def count_split(body: bytes, protocol: str) -> Any:
+        split.append(body)
+        return split_prompt(body, protocol)
+
+    monkeypatch.setattr(cache_watch, "split_prompt", count_split)
+    session.send(body_in("anthropic", "7", *texts), MISS)
+    assert len(split) == most

@@ -46,11 +46,20 @@ MAX_PROMPTS = 6
 """Prompts of one session: those of sub-agents, and side requests."""
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes of all prompts that are kept."""
+MAX_COMPARED, TURN_BYTES = 24 * 1024 * 1024, 256
+"""Bytes of prompts that are taken to pieces for one exchange, of which each turn counts as so many: the event loop
+waits for that. With a new prompt the newest ones before it are compared."""
 EXPECTED_SHARE = 0.9
 """A provider that reads this part of the prompt before, or more, has found the same prefix: they cache in blocks."""
 MARGIN = 48
 EXCERPT = 2 * MARGIN
 """Characters of the prompt that a report shows: some before and behind the place where the difference begins."""
+
+
+class _Work(Struct, eq=False):
+    """How much may still be done for one exchange."""
+
+    left: int = MAX_COMPARED
 
 
 class _KnownPrompt(Struct, eq=False):
@@ -65,8 +74,13 @@ class _KnownPrompt(Struct, eq=False):
     tokens: int
     """The provider's count of all its tokens."""
 
-    def split(self) -> Prompt | None:
-        return split_prompt(self.body, self.protocol)
+    def split(self, work: _Work) -> Prompt | None:
+        """None also if that is too much work for this exchange."""
+        if work.left < len(self.body):
+            return None
+        prompt = split_prompt(self.body, self.protocol)
+        work.left -= len(self.body) + TURN_BYTES * (len(prompt.pieces) if prompt is not None else 0)
+        return prompt
 
 
 class _Session(Struct, eq=False):
@@ -120,9 +134,9 @@ class CacheWatch:
 
     def note_exchange(self, record: ExchangeRecord, sent: Sequence[SentPrompt]) -> None:
         """Compare the prompts of an exchange that has ended with those before, and set its report."""
-        session = self._sessions.get(record.asked.session) or _Session()
+        session, work = self._sessions.get(record.asked.session) or _Session(), _Work()
         for one in sent:
-            report = self._compare(session, one, record.started_at)
+            report = self._compare(session, one, record.started_at, work)
             if report is not None:
                 record.cache = report if record.cache is None else _join_reports(record.cache, report)
         if not session.prompts:
@@ -139,7 +153,7 @@ class CacheWatch:
         broken, self._broken = self._broken, []
         return broken
 
-    def _compare(self, session: _Session, sent: SentPrompt, at: float) -> CacheReport | None:
+    def _compare(self, session: _Session, sent: SentPrompt, at: float, work: _Work) -> CacheReport | None:
         """What the cache gave for a prompt; None if there is none to compare it with."""
         call = sent.call
         usage = None if call.is_estimated else call.usage
@@ -151,7 +165,7 @@ class CacheWatch:
         if cached is not None:
             self._keep(session, new, cached)
             return CacheReport(cached.tokens, read, usage.cache_write or 0) if cached.tokens >= MIN_TOKENS else None
-        found = _find_continued(session.prompts, new)
+        found = _find_continued(session.prompts, new, work)
         if found is None:
             self._keep(session, new)
             return None
@@ -211,16 +225,18 @@ def _find_cached(prompts: Sequence[_KnownPrompt], new: _KnownPrompt, read: int) 
     return old if old is not None and read >= EXPECTED_SHARE * old.tokens else None
 
 
-def _find_continued(prompts: Sequence[_KnownPrompt], new: _KnownPrompt) -> tuple[_KnownPrompt, Prompt, Prompt] | None:
+def _find_continued(
+    prompts: Sequence[_KnownPrompt], new: _KnownPrompt, work: _Work
+) -> tuple[_KnownPrompt, Prompt, Prompt] | None:
     """The prompt that a new one continues, and both in pieces: one of the same model and account if there is one,
     because it is in their cache; the one with which it has the most in common, and of these the newest."""
-    after = new.split() if prompts else None
+    after = new.split(work) if prompts else None
     if after is None or not after.shape.turns:
         return None
     forms = [*map(compared_form, after.pieces)]
     best: tuple[tuple[bool, int], _KnownPrompt, Prompt] | None = None
     for old in reversed(prompts):
-        before = old.split()
+        before = old.split(work)
         if before is None:
             continue
         old_forms = [*map(compared_form, before.pieces)]
