@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolwire.call_repair.typed_text import read_typed_text
+from toolwire.call_repair.shapes import ShapeReader
+from toolwire.call_repair.typed_text import read_text_of_shape, read_typed_text
 from toolwire.core.json_values import encode_text
 
 CASES: list[tuple[Any, str, str]] = [
@@ -49,5 +50,5 @@ def test_the_schema_decides(schema: Any, text: str, wanted: str) -> None:
 
 def test_references_are_followed() -> None:
     root = {"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
-    assert read_typed_text("5", root["properties"]["a"], root) == 5
+    assert read_text_of_shape("5", ShapeReader(root).read_shape(root["properties"]["a"])) == 5
     assert read_typed_text("5", root["properties"]["a"]) == "5"

@@ -13,10 +13,10 @@ _is_integer = re.compile(r"-?[0-9]{1,300}(?:\.0{1,20})?").fullmatch
 _is_number = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,4})?").fullmatch
 
 
-def read_typed_text(text: str, schema: Object, root: Object | None = None) -> Json:
+def read_typed_text(text: str, schema: Object) -> Json:
     """The JSON value that a text means by its schema. A string stays as it is, even if it looks like a number, and so
-    does what fits no type. `root` is the schema that this one is a part of, for its references."""
-    return read_text_of_shape(text, ShapeReader(schema if root is None else root).read_shape(schema))
+    does what fits no type."""
+    return read_text_of_shape(text, ShapeReader(schema).read_shape(schema))
 
 
 def read_text_of_shape(text: str, shape: Shape) -> Json:

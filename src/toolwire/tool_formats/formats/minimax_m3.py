@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from toolwire.call_repair.typed_text import read_typed_text
+from toolwire.call_repair.shapes import Shape, ShapeReader
+from toolwire.call_repair.typed_text import read_text_of_shape
 from toolwire.core.json_values import Json, Object
-from toolwire.schema.combine import type_names
 from toolwire.tool_formats.found_calls import make_call, make_closed_frame, make_open_frame
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT
@@ -95,8 +95,9 @@ def _read_call(opening: _Tag, tags: list[_Tag], situation: Situation) -> TextCal
     tool = situation.tools.find_tool(opening.name)
     if tool is None or opening.text.strip():
         return None
+    shapes = ShapeReader(situation.tools.parameters(tool))
     try:
-        arguments = _make_object(_read_elements(tags), situation.tools.parameters(tool))
+        arguments = _make_object(_read_elements(tags), shapes.read_shape(situation.tools.parameters(tool)), shapes)
     except _UnreadableError:
         return None
     return make_call(situation, opening.name, arguments)
@@ -127,51 +128,29 @@ def _read_elements(tags: list[_Tag]) -> list[_Element]:
     return root.children
 
 
-def _make_value(element: _Element, schema: Object) -> Json:
+def _make_value(element: _Element, schema: Json, shapes: ShapeReader) -> Json:
+    shape = shapes.read_shape(schema)
     if not element.children:
-        types = type_names(schema.get("type"))
-        if not element.text.strip() and types in (["array"], ["object"]):
-            return [] if types == ["array"] else {}
-        return read_typed_text(element.text, schema)
-    if all(child.name == "item" for child in element.children) and "item" not in _properties(schema):
-        return [_make_value(child, _items(schema)) for child in element.children]
-    return _make_object(element.children, schema)
+        if not element.text.strip() and shape.types in ({"array"}, {"object"}):
+            return [] if "array" in shape.types else {}
+        return read_text_of_shape(element.text, shape)
+    if all(child.name == "item" for child in element.children) and "item" not in shape.properties:
+        return [_make_value(child, shape.items, shapes) for child in element.children]
+    return _make_object(element.children, shape, shapes)
 
 
-def _make_object(elements: list[_Element], schema: Object) -> Object:
+def _make_object(elements: list[_Element], shape: Shape, shapes: ShapeReader) -> Object:
     """Names that are repeated become an array."""
     by_name: dict[str, list[_Element]] = {}
     for element in elements:
         by_name.setdefault(element.name, []).append(element)
-    schemas = _properties(schema)
     made: Object = {}
     for name, named in by_name.items():
-        inner = schemas.get(name)
-        inner = inner if isinstance(inner, dict) else {}
-        is_repeated = len(named) > 1
-        made[name] = [_make_value(one, _items(inner)) for one in named] if is_repeated else _make_value(named[0], inner)
+        schema = shape.properties.get(name)
+        items = shapes.read_shape(schema).items
+        values = [_make_value(one, items if len(named) > 1 else schema, shapes) for one in named]
+        made[name] = values if len(named) > 1 else values[0]
     return made
-
-
-def _alternatives(schema: Object) -> list[Object]:
-    kept = [schema]
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        options = schema.get(keyword)
-        kept += [option for option in options if isinstance(option, dict)] if isinstance(options, list) else []
-    return kept
-
-
-def _properties(schema: Object) -> Object:
-    found: Object = {}
-    for option in _alternatives(schema):
-        properties = option.get("properties")
-        found |= properties if isinstance(properties, dict) else {}
-    return found
-
-
-def _items(schema: Object) -> Object:
-    found = (option.get("items") for option in _alternatives(schema))
-    return next((items for items in found if isinstance(items, dict)), {})
 
 
 FORMATS: Final = (ToolFormat("minimax_m3", (_TOKEN,), _read_frame),)
