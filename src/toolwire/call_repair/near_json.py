@@ -8,10 +8,11 @@ and its result has no character that the text does not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from toolwire.core.json_values import (
     DECODE_ERRORS,
@@ -63,7 +64,7 @@ def read_arguments(text: str, *, is_cut: bool = False) -> ReadArguments | None:
         return None
     if found.value is None:
         return ReadArguments({}, "{}", (*found.repairs, "the arguments were empty"), is_loose=True)
-    return ReadArguments(*_fields(found)) if isinstance(found.value, dict) else None
+    return ReadArguments(*astuple(found)) if isinstance(found.value, dict) else None
 
 
 def _read_encoded_object(outer: ReadValue, is_cut: bool) -> ReadValue | None:
@@ -73,10 +74,6 @@ def _read_encoded_object(outer: ReadValue, is_cut: bool) -> ReadValue | None:
         return None
     said = () if inner.value is None else ("the arguments were encoded as JSON twice",)
     return ReadValue(inner.value, inner.text, (*outer.repairs, *said, *inner.repairs), inner.is_loose)
-
-
-def _fields(found: ReadValue) -> tuple[Json, str, tuple[str, ...], bool]:
-    return found.value, found.text, found.repairs, found.is_loose
 
 
 def read_value(text: str, *, is_cut: bool = False) -> ReadValue | None:
@@ -126,9 +123,10 @@ _match_key = re.compile(r"[A-Za-z_$][\w$.-]*+").match
 _match_word = re.compile(r"[-+.\w]++").match
 _match_words = re.compile(r"(?:[-+.\w]++|[^\W\d][-+.\w]*+(?: ++[-+.\w]++)*+)(?=\s*+[,}\]])").match
 _is_number = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?").fullmatch
-_LITERALS: Final[dict[str, Json]] = {
+LITERALS: Final[Mapping[str, Json]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
 }  # fmt: skip
+"""The words of JSON, and of Python."""
 _AFTER_LITERAL: Final = frozenset({",", "}", "]", '"', "'", ""})
 
 
@@ -319,14 +317,14 @@ class _TolerantReader:
     def read_word(self) -> Json:
         """A literal of JSON or Python; other words, and numbers that JSON does not have (007, NaN), are text."""
         found = _match_word(self.text, self.at)
-        if found is not None and (found[0] in _LITERALS or _is_number(found[0])):
+        if found is not None and (found[0] in LITERALS or _is_number(found[0])):
             self.at = found.end()
             self.skip_blanks()
             if self.mark in _AFTER_LITERAL:
                 self.at = found.end()
                 if found[0][0] in "TFN":
                     self.note("Python's True, False and None were written as JSON")
-                return _LITERALS[found[0]] if found[0] in _LITERALS else decode(found[0])
+                return LITERALS[found[0]] if found[0] in LITERALS else decode(found[0])
             self.at = found.start()
         words = _match_words(self.text, self.at)
         if words is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from toolwire.tool_formats.found_calls import make_call
+from toolwire.schema.combine import string_items, type_names
+from toolwire.tool_formats.found_calls import make_call, parameter_schemas
 from toolwire.tool_formats.frame import Situation, TextCall
 
 CODE_TOOLS: Final = ("python", "code_interpreter", "ipython")
@@ -23,16 +24,10 @@ def make_code_call(code: str, situation: Situation, name: str = "") -> TextCall 
 
 def find_only_text_parameter(situation: Situation, tool: str) -> str | None:
     """The parameter that a bare text can mean: the only required one, or the only one, if it is a string."""
-    schema = situation.tools.parameters(tool)
-    properties = schema.get("properties")
-    required = schema.get("required")
-    if not isinstance(properties, dict):
-        return None
-    names = required if isinstance(required, list) and required else [*properties]
-    if len(names) != 1:
-        return None
-    parameter = properties.get(names[0])
-    return names[0] if isinstance(parameter, dict) and parameter.get("type") == "string" else None
+    schemas = parameter_schemas(situation, tool)
+    names = string_items(situation.tools.parameters(tool).get("required")) or [*schemas]
+    found = schemas.get(names[0]) if len(names) == 1 else None
+    return names[0] if isinstance(found, dict) and type_names(found.get("type")) == ["string"] else None
 
 
 def is_python(code: str) -> bool:

@@ -8,6 +8,7 @@ from toolwire.call_repair.arguments import mend_arguments
 from toolwire.call_repair.inner_quotes import read_inner_quotes
 from toolwire.call_repair.near_json import ReadArguments, read_arguments
 from toolwire.core.json_values import Object, encode_text
+from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, Waiting
 from toolwire.tool_formats.json_text import find_value_end
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
@@ -75,5 +76,4 @@ def make_open_frame(end: int, pieces: list[Piece], repair: str = "the end of the
 def parameter_schemas(situation: Situation, name: str) -> Object:
     """The schemas of a tool's parameters by their names; {} for a tool that is not offered."""
     tool = situation.tools.find_tool(name)
-    properties = situation.tools.parameters(tool).get("properties") if tool is not None else None
-    return properties if isinstance(properties, dict) else {}
+    return {} if tool is None else object_or_empty(situation.tools.parameters(tool).get("properties"))

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Object
+from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.frame import Situation
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.tag_text import NeedsTextError, require_whole_tag
@@ -43,8 +44,7 @@ def read_named_tags(
             return None
         raw = text[tag.end() : end]
         raw = raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == "\n" else raw
-        schema = schemas[key]
-        values[key] = read_typed_text(raw, schema if isinstance(schema, dict) else {})
+        values[key] = read_typed_text(raw, object_or_empty(schemas[key]))
         at = end + len(f"</{key}>")
 
 

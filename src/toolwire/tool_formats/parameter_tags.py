@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
+from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.found_calls import (
     add_repair,
     make_call,
@@ -276,8 +277,7 @@ class TagReader:
         if value is None:
             return None
         raw = self.grammar.strip_markup(text[tag.end() : value.end])
-        schema = schemas.get(key)
-        values[key] = self.grammar.read_value(raw, schema if isinstance(schema, dict) else {}, tag)
+        values[key] = self.grammar.read_value(raw, object_or_empty(schemas.get(key)), tag)
         return value
 
     def _find_value_end(

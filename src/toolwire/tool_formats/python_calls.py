@@ -8,6 +8,7 @@ from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 
+from toolwire.call_repair.near_json import LITERALS
 from toolwire.core.json_values import Json, Object, join_halves
 
 MAX_NESTING: Final = 64
@@ -67,9 +68,6 @@ _replace_escapes = re.compile(
 _ESCAPES: Final = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\\": "\\", "'": "'", '"': '"',
     "\n": "", "/": "/",
-}  # fmt: skip
-_WORDS: Final[dict[str, Json]] = {
-    "True": True, "False": False, "None": None, "true": True, "false": False, "null": None,
 }  # fmt: skip
 _CLOSINGS: Final = {"[": "]", "{": "}", "(": ")"}
 
@@ -218,10 +216,10 @@ class _Reader:
         if found is None or found.end() == self.end:
             self.at = found.end() if found else self.at
             self.refuse()
-        if found[0] not in _WORDS:
+        if found[0] not in LITERALS:
             raise _BrokenError
         self.at = found.end()
-        return _WORDS[found[0]]
+        return LITERALS[found[0]]
 
 
 def _read_escape(found: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
+from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.found_calls import (
     make_call,
     make_closed_frame,
@@ -244,7 +245,7 @@ class _BlockReader:
             raw = raw.removesuffix("\n")
         if key in self.values:
             raise _BrokenError
-        self.values[key] = self.read_typed(raw, self.schemas.get(key))
+        self.values[key] = self.read_typed(raw, object_or_empty(self.schemas.get(key)))
         self.at = value.next
 
     def read_key(self) -> str:
@@ -257,8 +258,7 @@ class _BlockReader:
         self.at = found.end()
         return found["key"]
 
-    def read_typed(self, raw: str, schema: Json) -> Json:
-        schema = schema if isinstance(schema, dict) else {}
+    def read_typed(self, raw: str, schema: Object) -> Json:
         unescaped = _unescape(lambda found: _ESCAPES.get(found[1], found[1]), raw)
         value = read_typed_text(unescaped if self.is_escaped else raw, schema)
         if isinstance(value, str) and not self.is_escaped and '\\"' in raw:

@@ -13,8 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from toolwire.call_repair.near_json import LITERALS
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
+from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.found_calls import add_repair, make_call, make_json_call, parameter_schemas
 from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat
 from toolwire.tool_formats.json_bodies import end_of_object
@@ -43,9 +45,6 @@ _is_number = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.(?:\Z|[0-9]++))?(?:[eE][+-]?[
 _EXTRA_BRACKETS: Final = re.compile(r"[\s}]*+")
 _CLOSING: Final = re.compile(rf"{_EXTRA_BRACKETS.pattern}(?:<tool_call\|>|<end_function_call>)")
 _LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|(?=call:))")
-_LITERALS: Final[dict[str, Json]] = {
-    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
-}  # fmt: skip
 _SPACES: Final = re.compile(r"[ \t]*")
 _MARKS: Final = ("}", ")", "<tool_call|>", "<end_function_call>")
 _BRACKETS: Final = {"{": "}", "[": "]", "(": ")"}
@@ -160,10 +159,7 @@ def _read_bare_body(text: str, at: int, schemas: Object, situation: Situation) -
     ends = [place.start() for place in places[1:]] + [len(inner)]
     values: Object = {}
     for place, stop in zip(places, ends, strict=True):
-        schema = schemas[place[1]]
-        values[place[1]] = read_typed_text(
-            inner[place.end() : stop].strip(), schema if isinstance(schema, dict) else {}
-        )
+        values[place[1]] = read_typed_text(inner[place.end() : stop].strip(), object_or_empty(schemas[place[1]]))
     return _Body(end, values, None, ("the values had no quotes",))
 
 
@@ -191,8 +187,7 @@ def _read_object(text: str, at: int, depth: int, schemas: Object) -> tuple[Objec
         if text[at] not in ":=" or key in values:
             raise _UnreadableError
         at = _skip(text, at + 1)
-        schema = schemas.get(key)
-        values[key], at = _read_literal(text, at, depth + 1, schema if isinstance(schema, dict) else {})
+        values[key], at = _read_literal(text, at, depth + 1, object_or_empty(schemas.get(key)))
         at = _skip(text, at)
         if text[at] == ",":
             at = _skip(text, at + 1)
@@ -220,8 +215,7 @@ def _read_literal(text: str, at: int, depth: int, schema: Object) -> tuple[Json,
     if text[at] == '"':
         return _read_text(text, at)
     if text[at] == "{":
-        properties = schema.get("properties")
-        return _read_object(text, at, depth, properties if isinstance(properties, dict) else {})
+        return _read_object(text, at, depth, object_or_empty(schema.get("properties")))
     if text[at] == "[":
         return _read_list(text, at, depth, schema)
     found = _match_word(text, at)
@@ -229,18 +223,18 @@ def _read_literal(text: str, at: int, depth: int, schema: Object) -> tuple[Json,
         raise _no_literal(text, at)
     word = found[0]
     _skip(text, found.end())
-    if word not in _LITERALS and not _is_number(word):
+    if word not in LITERALS and not _is_number(word):
         raise _UnreadableError
     # Gemma 4 writes `108.` for 108.0.
-    return _LITERALS[word] if word in _LITERALS else json.loads(f"{word}0" if word[-1] == "." else word), found.end()
+    return LITERALS[word] if word in LITERALS else json.loads(f"{word}0" if word[-1] == "." else word), found.end()
 
 
 def _read_list(text: str, at: int, depth: int, schema: Object) -> tuple[list[Json], int]:
-    items = schema.get("items")
+    items = object_or_empty(schema.get("items"))
     values: list[Json] = []
     at = _skip(text, at + 1)
     while text[at] != "]":
-        value, at = _read_literal(text, at, depth + 1, items if isinstance(items, dict) else {})
+        value, at = _read_literal(text, at, depth + 1, items)
         values.append(value)
         at = _skip(text, at)
         if text[at] == ",":

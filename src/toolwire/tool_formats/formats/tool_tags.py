@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.core.json_values import Object
-from toolwire.schema.combine import string_items, type_names
+from toolwire.schema.combine import string_items
+from toolwire.tool_formats.code_tools import find_only_text_parameter
 from toolwire.tool_formats.found_calls import make_call, make_json_call, parameter_schemas
 from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat
 from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
@@ -51,7 +51,6 @@ def _read_call(
 ) -> tuple[TextCall | None, int]:
     """The call, and where its closing tag begins."""
     name, marks = tag["name"], (f"</{tag['name']}>",)
-    schema = situation.tools.parameters(name)
     at = skip_blanks(text, tag.end())
     require_whole_tag(text, at, situation)
     if text.startswith("{", at):
@@ -60,23 +59,16 @@ def _read_call(
         return (make_json_call(situation, name, body.text, (_REPAIR,)), body.end) if body and is_closed else (None, at)
     named = read_named_tags(text, at, parameter_schemas(situation, name), closing, situation)
     if named is not None:
-        is_whole = {*string_items(schema.get("required"))} <= named.values.keys()
+        is_whole = {*string_items(situation.tools.parameters(name).get("required"))} <= named.values.keys()
         return make_call(situation, name, named.values, (_REPAIR,)) if is_whole else None, named.end
     end = closing.search(text, tag.end())
     if end is None and not situation.is_end:
         raise NeedsTextError(marks)
-    key = _only_text_parameter(schema, parameter_schemas(situation, name))
+    key = find_only_text_parameter(situation, name)
     value = text[tag.end() : end.start()] if end else ""
     if end is None or key is None or not value.strip():
         return None, at
     return make_call(situation, name, {key: value.strip("\n")}, (_REPAIR,)), end.start()
-
-
-def _only_text_parameter(schema: Object, schemas: Object) -> str | None:
-    """The parameter that plain text can mean: the only required one, or the only one, if it is text."""
-    required = string_items(schema.get("required")) or list(schemas)
-    found = schemas.get(required[0]) if len(required) == 1 else None
-    return required[0] if isinstance(found, dict) and type_names(found.get("type")) == ["string"] else None
 
 
 FORMATS: Final = (
