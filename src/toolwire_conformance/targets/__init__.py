@@ -152,6 +152,20 @@ def model_alias(protocol: str, model: str) -> str:
     return f"{model}--{protocol}"
 
 
+WriteRoute: TypeAlias = Callable[[str, str, str, str], Route]
+"""As `Target.find_route`, for a pair that the gateway offers."""
+
+
+def _write_alias(_client: str, provider: str, model: str, _origin: str) -> Route:
+    return Route(model_alias(provider, model))
+
+
+def _from_table(table: GatewayTable, write_route: WriteRoute = _write_alias) -> dict[str, Any]:
+    """The fields of a target that its table has, and its routes."""
+    fields = {name: getattr(table, name) for name in ("title", "installed", "started", "environment")}
+    return fields | {"find_route": lambda *pair: table.find_obstacle(*pair[:2]) or write_route(*pair)}
+
+
 # --- starting and stopping ------------------------------------------------------------------------------------------
 
 
@@ -339,13 +353,9 @@ def make_litellm_command(port: int, origin: str, folder: Path, models: Sequence[
 
 LITELLM = Target(
     name="litellm",
-    title=LITELLM_TABLE.title,
-    installed=LITELLM_TABLE.installed,
-    started=LITELLM_TABLE.started,
+    **_from_table(LITELLM_TABLE),
     read_version=read_litellm_version,
     make_command=make_litellm_command,
-    find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
-    environment=LITELLM_TABLE.environment,
     ready_path="/health/liveliness",
     start_timeout=180.0,
 )
@@ -375,13 +385,9 @@ def make_rosetta_command(port: int, origin: str, folder: Path, models: Sequence[
 
 ROSETTA = Target(
     name="llm-rosetta",
-    title=ROSETTA_TABLE.title,
-    installed=ROSETTA_TABLE.installed,
-    started=ROSETTA_TABLE.started,
+    **_from_table(ROSETTA_TABLE),
     read_version=lambda folders: _read_version(folders, ROSETTA_PROGRAM),
     make_command=make_rosetta_command,
-    find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
-    environment=ROSETTA_TABLE.environment,
     ready_path="/health",
 )
 
@@ -393,9 +399,7 @@ PORTKEY_PACKAGE = "@portkey-ai/gateway"
 PORTKEY_TABLE = read_table("portkey")
 
 
-def find_portkey_route(client: str, provider: str, model: str, origin: str) -> Route | str:
-    if obstacle := PORTKEY_TABLE.find_obstacle(client, provider):
-        return obstacle
+def write_portkey_route(client: str, provider: str, model: str, origin: str) -> Route:
     place = PORTKEY_TABLE.find_placement(provider, model, client)
     config = {"provider": place.kind, "custom_host": origin + place.base, "api_key": "test", **place.settings}
     return Route(model, {"x-portkey-config": json.dumps(config)})
@@ -403,13 +407,9 @@ def find_portkey_route(client: str, provider: str, model: str, origin: str) -> R
 
 PORTKEY = Target(
     name="portkey",
-    title=PORTKEY_TABLE.title,
-    installed=PORTKEY_TABLE.installed,
-    started=PORTKEY_TABLE.started,
+    **_from_table(PORTKEY_TABLE, write_portkey_route),
     read_version=lambda folders: _read_npm_version(folders, "gateway", PORTKEY_PACKAGE),
     make_command=lambda port, *_: ["gateway", f"--port={port}", "--headless"],
-    find_route=find_portkey_route,
-    environment=PORTKEY_TABLE.environment,
 )
 
 
@@ -442,22 +442,14 @@ def make_switchyard_command(port: int, origin: str, folder: Path, models: Sequen
     return ["python", "-c", SWITCHYARD_SERVER, str(file), str(port)]
 
 
-def find_switchyard_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
-    return SWITCHYARD_TABLE.find_obstacle(client, provider) or Route(model_alias(provider, model))
-
-
 SWITCHYARD = Target(
     name="switchyard",
-    title=SWITCHYARD_TABLE.title,
-    installed=SWITCHYARD_TABLE.installed,
-    started=SWITCHYARD_TABLE.started,
+    **_from_table(SWITCHYARD_TABLE),
     read_version=lambda folders: _read_package_version(
         folders, folders.find_program("python", SWITCHYARD_PACKAGE), "nemo-switchyard"
     ),
     make_command=make_switchyard_command,
-    find_route=find_switchyard_route,
     package=SWITCHYARD_PACKAGE,
-    environment=SWITCHYARD_TABLE.environment,
     ready_path="/health",
 )
 
@@ -491,20 +483,15 @@ def make_claude_code_router_command(
     return ["ccr", "start"]
 
 
-def find_claude_code_router_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
-    kind = CLAUDE_CODE_ROUTER_TABLE.find_placement(provider, model).kind
-    return CLAUDE_CODE_ROUTER_TABLE.find_obstacle(client, provider) or Route(f"{kind},{model}")
+def write_claude_code_router_route(_client: str, provider: str, model: str, _origin: str) -> Route:
+    return Route(f"{CLAUDE_CODE_ROUTER_TABLE.find_placement(provider, model).kind},{model}")
 
 
 CLAUDE_CODE_ROUTER = Target(
     name="claude-code-router",
-    title=CLAUDE_CODE_ROUTER_TABLE.title,
-    installed=CLAUDE_CODE_ROUTER_TABLE.installed,
-    started=CLAUDE_CODE_ROUTER_TABLE.started,
+    **_from_table(CLAUDE_CODE_ROUTER_TABLE, write_claude_code_router_route),
     read_version=lambda folders: _read_npm_version(folders, "ccr", CLAUDE_CODE_ROUTER_PACKAGE),
     make_command=make_claude_code_router_command,
-    find_route=find_claude_code_router_route,
-    environment=CLAUDE_CODE_ROUTER_TABLE.environment,
 )
 
 
@@ -536,27 +523,19 @@ def make_nine_router_command(port: int, origin: str, folder: Path, _models: Sequ
     return ["sh", "-c", NINE_ROUTER_SERVER, str(port)]
 
 
-def make_nine_router_routes() -> Callable[[str, str, str, str], Route | str]:
-    numbers = {place.protocol: cycle(range(NINE_ROUTER_NODES)) for place in NINE_ROUTER_TABLE.places}
+_NINE_ROUTER_NUMBERS = {place.protocol: cycle(range(NINE_ROUTER_NODES)) for place in NINE_ROUTER_TABLE.places}
 
-    def find_route(client: str, provider: str, model: str, _origin: str) -> Route | str:
-        if obstacle := NINE_ROUTER_TABLE.find_obstacle(client, provider):
-            return obstacle
-        prefix = NINE_ROUTER_TABLE.find_placement(provider, model).settings["prefix"]
-        return Route(f"{prefix}{next(numbers[provider])}/{model}")
 
-    return find_route
+def write_nine_router_route(_client: str, provider: str, model: str, _origin: str) -> Route:
+    prefix = NINE_ROUTER_TABLE.find_placement(provider, model).settings["prefix"]
+    return Route(f"{prefix}{next(_NINE_ROUTER_NUMBERS[provider])}/{model}")
 
 
 NINE_ROUTER = Target(
     name="9router",
-    title=NINE_ROUTER_TABLE.title,
-    installed=NINE_ROUTER_TABLE.installed,
-    started=NINE_ROUTER_TABLE.started,
+    **_from_table(NINE_ROUTER_TABLE, write_nine_router_route),
     read_version=lambda folders: _read_npm_version(folders, "9router", "9router"),
     make_command=make_nine_router_command,
-    find_route=make_nine_router_routes(),
-    environment=NINE_ROUTER_TABLE.environment,
     ready_path="/api/settings",
 )
 
