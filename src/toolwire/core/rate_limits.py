@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 
 from toolwire.core.codec import RateLimit
 
@@ -81,27 +82,16 @@ def read_http_date(text: str) -> float | None:
 def write_timestamp(seconds: float) -> str:
     """An RFC 3339 timestamp, rounded up to a whole second."""
     days, rest = divmod(min(max(0, math.ceil(seconds)), MAX_TIMESTAMP), 86400)
-    year, month, day = _date_of_day(days)
-    return f"{year:04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
+    day = date.fromordinal(_EPOCH + days).isoformat()
+    return f"{day}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
 
 
-# In the next two functions a year begins in March, so that the leap day is its last day.
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _days_since_epoch(year: int, month: int, day: int) -> int:
-    if month < 3:
-        year, month = year - 1, month + 12
-    return year * 365 + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
-
-
-def _date_of_day(days: int) -> tuple[int, int, int]:
-    """Year, month and day, from the days since 1970."""
-    era, of_era = divmod(days + 719_468, 146_097)
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * of_year + 2) // 153
-    day = of_year - (153 * month + 2) // 5 + 1
-    return era * 400 + year + (month >= 10), month + 3 if month < 10 else month - 9, day
+    """Python's calendar has no year 0, and no day after the last of a month, which some servers send."""
+    return date(max(year, 1), month, 1).toordinal() + day - 1 - _EPOCH
 
 
 MAX_DIGITS = 18
