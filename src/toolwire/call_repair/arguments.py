@@ -18,8 +18,7 @@ from toolwire.call_repair.names import fold_name
 from toolwire.call_repair.near_json import read_value
 from toolwire.call_repair.shapes import ALL_TYPES, Shape, ShapeReader
 from toolwire.call_repair.typed_text import read_text_of_shape
-from toolwire.core.json_values import Json, Object, Path, encode_text, json_pointer
-from toolwire.schema.keywords import is_number
+from toolwire.core.json_values import Json, Object, Path, encode_text, is_number, json_pointer
 from toolwire.schema.validate import ValueValidator
 
 WRAPPER_KEYS: Final = frozenset(

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -398,6 +398,10 @@ def get_counts(node: Object, keys: Sequence[str], path: Path) -> list[int | None
     return [get_count(node, key, path) for key in keys]
 
 
+def is_number(value: Json) -> TypeGuard[Number]:
+    return isinstance(value, (int, float, Raw)) and not isinstance(value, bool)
+
+
 def get_number(node: Object, key: str, path: Path) -> Number | None:
     value = node.get(key)
     if value is None or (isinstance(value, (int, float, Raw)) and not isinstance(value, bool)):
@@ -417,7 +421,7 @@ def get_timestamp(node: Object, key: str, path: Path) -> int | None:
         return value
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _TIMESTAMP_DIGITS:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float, Raw)):
+    if not is_number(value):
         return None
     seconds = to_float(value)
     return int(seconds) if abs(seconds) < _MAX_TIMESTAMP else None

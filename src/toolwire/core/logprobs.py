@@ -5,12 +5,10 @@ They are read leniently: a list that cannot be read is reported as left out, and
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
-from msgspec import Raw, field
+from msgspec import field
 
 from toolwire.core.ir import EMPTY_MAPPING, Logprobs, Origin, TokenLogprob, UnknownField
-from toolwire.core.json_values import Json, Number, Object, Path
+from toolwire.core.json_values import Json, Object, Path, is_number
 from toolwire.core.provenance import ReadContext, is_nonempty
 
 _TOKEN_KEYS = frozenset({"token", "logprob", "bytes", "top_logprobs"})
@@ -20,10 +18,6 @@ class LogprobsReadContext(ReadContext):
     """The context of a reader of tokens, with the unknown keys that it has noted."""
 
     noted: set[str] = field(default_factory=set)
-
-
-def is_number(value: Json) -> TypeGuard[Number]:
-    return isinstance(value, (int, float, Raw)) and not isinstance(value, bool)
 
 
 def note_unknown_token_keys(node: Object, known: frozenset[str], path: Path, reading: LogprobsReadContext) -> None:

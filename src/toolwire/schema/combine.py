@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.core.json_values import Json, Number, Object, Path, encode, path_keys, to_float
+from toolwire.core.json_values import Json, Number, Object, Path, encode, is_number, path_keys, to_float
 from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
     DEFINITION_KEYWORDS,
@@ -19,7 +19,6 @@ from toolwire.schema.keywords import (
     ChangeLog,
     convert_schemas,
     inner_schemas,
-    is_number,
     object_or_empty,
     short_json,
     type_name,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Raw
 
 from toolwire.core.converted_schema import SchemaChange
 from toolwire.core.json_values import (
@@ -20,6 +19,7 @@ from toolwire.core.json_values import (
     Object,
     Path,
     encode_text,
+    is_number,
     is_too_deep,
     path_keys,
     to_float,
@@ -96,10 +96,6 @@ def short_json(value: Json, limit: int = 300) -> str:
     except (RecursionError, UnicodeError, TypeError, msgspec.EncodeError):
         return "…"
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def is_number(value: Json) -> bool:
-    return isinstance(value, (int, float, Raw)) and not isinstance(value, bool)
 
 
 TYPE_CHECKS: Final[Mapping[str, Callable[[Json], bool]]] = {

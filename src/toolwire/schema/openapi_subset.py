@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from toolwire.core.converted_schema import ConvertedSchema, SchemaChange
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, is_number
 from toolwire.schema.combine import (
     UNSATISFIABLE_TYPE,
     Intersection,
@@ -31,7 +31,6 @@ from toolwire.schema.keywords import (
     allowed_value_sentences,
     append_sentences,
     guess_type,
-    is_number,
     keyword_sentences,
     listed_values,
     paths_by_identity,
@@ -423,8 +422,7 @@ class _SubsetConversion:
                 bounds.append({key: flat[key]})
             bound: Json = flat.get(exclusive)
             if is_number(bound):
-                is_whole = kind == "integer" and isinstance(bound, int)
-                bounds.append({key: bound + next_to if is_whole else bound})
+                bounds.append({key: bound + next_to if kind == "integer" and isinstance(bound, int) else bound})
             if bounds:
                 out.update(intersect_schemas(bounds[0], bounds[-1], self.notes.adder_at(path)))
         if isinstance(flat.get("format"), str) and flat["format"] != "enum":

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolwire.core.converted_schema import ConvertedSchema
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, is_number
 from toolwire.schema.combine import string_items
 from toolwire.schema.keywords import (
     COUNT_KEYWORDS,
@@ -18,7 +18,6 @@ from toolwire.schema.keywords import (
     ChangeLog,
     all_schemas_pass,
     convert_inner_schemas,
-    is_number,
     read_count,
     refuse_deep_nesting,
     short_json,

@@ -22,7 +22,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core import ids
 from toolwire.core.codec import Codec
 from toolwire.core.envelopes import TOOLWIRE_MAKER, EnvelopeEntry, read_envelope, write_envelope
 from toolwire.core.events import Event, PartStart, SealDelta
@@ -232,7 +231,7 @@ def has_common_id(call: Call) -> bool:
 def turn_fingerprint(calls: Sequence[Call], text: str) -> str:
     """A digest of what the client has of a turn. Arguments are normalised, because clients encode them again."""
     words = [text, *(word for call in calls for word in (call.id, call.name, _canonical_arguments(call.arguments)))]
-    return ids.hex_digest("\0".join(words), 16)
+    return hex_digest("\0".join(words), 16)
 
 
 def fingerprinted_key(calls: Sequence[Call], turns: Sequence[Turn]) -> str:
@@ -290,9 +289,9 @@ class PrefixDigests(Struct, eq=False):
     def digest_before(self, index: int) -> str:
         digests, request = self.digests, self.request
         if not digests:
-            digests.append(ids.hex_digest(_digest_text((request.system, request.tools)), 16))
+            digests.append(hex_digest(_digest_text((request.system, request.tools)), 16))
         for turn in request.turns[len(digests) - 1 : index]:
-            digests.append(ids.hex_digest(digests[-1] + _digest_text(turn), 16))
+            digests.append(hex_digest(digests[-1] + _digest_text(turn), 16))
         return digests[index]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from toolwire.core.ir import EMPTY_MAPPING, Logprobs, Origin, TokenLogprob
-from toolwire.core.json_values import Json, Object, Path
-from toolwire.core.logprobs import LogprobsReadContext, is_number, note_unknown_token_keys
+from toolwire.core.json_values import Json, Object, Path, is_number
+from toolwire.core.logprobs import LogprobsReadContext, note_unknown_token_keys
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext
 from toolwire.protocols.gemini import names

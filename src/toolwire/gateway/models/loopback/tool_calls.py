@@ -16,9 +16,9 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Tool
-from toolwire.core.json_values import Json, Malformed, Object, to_float
+from toolwire.core.json_values import Json, Malformed, Object, is_number, to_float
 from toolwire.schema.combine import Intersection, ReferenceLookup, inline_references, intersect_schemas
-from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog, is_number
+from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.validate import value_problems
 
