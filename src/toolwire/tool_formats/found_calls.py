@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from toolwire.call_repair.arguments import mend_arguments
 from toolwire.call_repair.inner_quotes import read_inner_quotes
-from toolwire.call_repair.near_json import ReadArguments, read_arguments
+from toolwire.call_repair.near_json import read_arguments
 from toolwire.core.json_values import Object, encode_text
 from toolwire.schema.keywords import object_or_empty
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, Waiting
@@ -15,10 +15,16 @@ from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
 
 def make_call(
-    situation: Situation, name: str, arguments: Object, repairs: tuple[str, ...] = (), id: str = ""
+    situation: Situation, name: str, arguments: Object, repairs: tuple[str, ...] = (), id: str = "", text: str = ""
 ) -> TextCall | None:
-    """The call with these arguments; None if no such tool is offered."""
-    return _make_mended_call(situation, name, ReadArguments(arguments, "", repairs), id)
+    """The call with these arguments; None if no such tool is offered. `text` is their JSON, where they came as such."""
+    tool = situation.tools.find_tool(name)
+    if tool is None:
+        return None
+    mended = mend_arguments(arguments, situation.tools.parameters(tool))
+    text = text if text and not mended.repairs else encode_text(mended.value)
+    renamed = () if tool == name else (f"the name `{name}` was read as `{tool}`",)
+    return TextCall(tool, text, id, (*renamed, *repairs, *mended.repairs))
 
 
 def make_json_call(
@@ -31,27 +37,20 @@ def make_json_call(
     read = read_arguments(arguments) or read_inner_quotes(arguments, situation.tools.parameters(tool))
     if read is None:
         return None
-    return _make_mended_call(situation, name, ReadArguments(read.value, read.text, (*repairs, *read.repairs)), id)
+    return make_call(situation, name, read.value, (*repairs, *read.repairs), id, read.text)
 
 
-def _make_mended_call(situation: Situation, name: str, read: ReadArguments, id: str) -> TextCall | None:
-    tool = situation.tools.find_tool(name)
-    if tool is None:
-        return None
-    mended = mend_arguments(read.value, situation.tools.parameters(tool))
-    text = read.text if read.text and not mended.repairs else encode_text(mended.value)
-    renamed = () if tool == name else (f"the name `{name}` was read as `{tool}`",)
-    return TextCall(tool, text, id, (*renamed, *read.repairs, *mended.repairs))
-
-
-def find_json_object(text: str, at: int, situation: Situation) -> tuple[str, int] | Waiting | None:
-    """The JSON object that begins here, and where it ends. Without an end it is all that is left of the answer."""
+def read_json_frame(
+    text: str, at: int, name: str, situation: Situation, repairs: tuple[str, ...] = (), id: str = ""
+) -> Frame | Waiting | None:
+    """The call whose arguments are the JSON object that begins here. Without an end it is all that is left of the
+    answer."""
     end = find_value_end(text, at)
-    if end >= 0:
-        return text[at:end], end
-    if not situation.is_end:
-        return Waiting(("}",))
-    return None if situation.was_cut else (strip_end_tokens(text[at:]), len(text))
+    if end < 0 and (not situation.is_end or situation.was_cut):
+        return None if situation.is_end else Waiting(("}",))
+    body = text[at:end] if end >= 0 else strip_end_tokens(text[at:])
+    call = make_json_call(situation, name, body, repairs, id)
+    return None if call is None else Frame(end if end >= 0 else len(text), (call,))
 
 
 def add_repair(call: TextCall, repair: str) -> TextCall:

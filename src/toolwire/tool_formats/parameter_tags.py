@@ -41,14 +41,6 @@ _AFTER_WORDS: Final = ("<", "{", "[", "(", "\n")
 _WORDS: Final = re.compile(r"[^<{\[(\n]{1,200}+\s*+")
 
 
-def read_value_by_schema(text: str, schema: Object, _tag: re.Match[str]) -> Json:
-    return read_typed_text(text, schema)
-
-
-def _keep_value(text: str) -> str:
-    return text
-
-
 class TagGrammar(Struct, frozen=True):
     """The tags of a format."""
 
@@ -72,9 +64,9 @@ class TagGrammar(Struct, frozen=True):
     """The arguments may be one JSON object (Kimi K3)."""
     read_attribute: Callable[[str], str] = str.strip
     """The name of a tool or parameter as it stands in a tag."""
-    strip_markup: Callable[[str], str] = _keep_value
+    strip_markup: Callable[[str], str] = str
     """Takes away what belongs to the tags: the newlines of Qwen3-Coder, CDATA of MiniCPM5."""
-    read_value: Callable[[str, Object, re.Match[str]], Json] = read_value_by_schema
+    read_value: Callable[[str, Object, re.Match[str]], Json] = lambda text, schema, tag: read_typed_text(text, schema)
     """The text of a parameter as a JSON value, by its schema and its tag."""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from toolwire.tool_formats.code_tools import CODE_TOOLS, make_code_call
 from toolwire.tool_formats.first_name import find_first_name
-from toolwire.tool_formats.found_calls import find_json_object, make_json_call
+from toolwire.tool_formats.found_calls import make_json_call, read_json_frame
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, skip_blanks
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
@@ -59,11 +59,7 @@ def _read_body(text: str, head: re.Match[str], name: str, situation: Situation) 
     if at == len(text):
         return None if situation.is_end else Waiting(ANY_TEXT)
     if text[at] == "{":
-        found = find_json_object(text, at, situation)
-        if not isinstance(found, tuple):
-            return found
-        call = make_json_call(situation, name, found[0])
-        return None if call is None else Frame(found[1], (call,))
+        return read_json_frame(text, at, name, situation)
     if name not in CODE_TOOLS:
         return None
     end = text.find(_RECIPIENT, at)

@@ -7,7 +7,7 @@ from typing import Final
 
 from toolwire.tool_formats.first_name import find_first_name
 from toolwire.tool_formats.formats.marked_json import MarkedJson
-from toolwire.tool_formats.found_calls import find_json_object, make_json_call
+from toolwire.tool_formats.found_calls import make_json_call, read_json_frame
 from toolwire.tool_formats.frame import Frame, Piece, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
 from toolwire.tool_formats.reasoning_marks import END_TOKENS, strip_end_tokens
@@ -57,23 +57,12 @@ def read_named(text: str, start: int, situation: Situation) -> Frame | Waiting |
     if situation.tools.find_tool(head["name"]) is None:
         return None
     if head["brace"]:
-        return _read_arguments(text, head.end() - 1, head["name"], head["id"] or "", situation)
+        return read_json_frame(text, head.end() - 1, head["name"], situation, (), head["id"] or "")
     rest = strip_end_tokens(text[head.end() :])
     if (rest and not rest.startswith(_MARK)) or situation.was_cut:
         return None
     call = make_json_call(situation, head["name"], "{}", ("the arguments were missing",), head["id"] or "")
     return None if call is None else Frame(head.end(), (call,))
-
-
-def _read_arguments(
-    text: str, at: int, name: str, id: str, situation: Situation, repairs: tuple[str, ...] = ()
-) -> Frame | Waiting | None:
-    """The JSON object that begins here."""
-    found = find_json_object(text, at, situation)
-    if not isinstance(found, tuple):
-        return found
-    call = make_json_call(situation, name, found[0], repairs, id)
-    return None if call is None else Frame(found[1], (call,))
 
 
 def read_name_first(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
@@ -110,7 +99,7 @@ def _read_named_object(text: str, start: int, situation: Situation) -> tuple[Fra
     if text[at] != "{":
         return None, False
     said = "the name came before the mark" if mark else "the marks `[TOOL_CALLS]` and `[ARGS]` were missing"
-    return _read_arguments(text, at, name, "", situation, (said,)), bool(mark)
+    return read_json_frame(text, at, name, situation, (said,)), bool(mark)
 
 
 FORMATS: Final = (

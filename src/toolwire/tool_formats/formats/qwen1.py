@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.tool_formats.found_calls import find_json_object, make_json_call
+from toolwire.tool_formats.found_calls import read_json_frame
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT
 
@@ -22,17 +22,13 @@ def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting |
         return None if situation.is_end or len(text) - start > _MAX_HEAD else Waiting(ANY_TEXT)
     if situation.tools.find_tool(head[1]) is None:
         return None
-    found = find_json_object(text, head.start(2), situation)
-    if not isinstance(found, tuple):
-        return found
-    body, end = found
-    call = make_json_call(situation, head[1], body)
-    if call is None:
-        return None
-    if not situation.is_end and _match_part_of_tail(text, end):
+    frame = read_json_frame(text, head.start(2), head[1], situation)
+    if not isinstance(frame, Frame):
+        return frame
+    if not situation.is_end and _match_part_of_tail(text, frame.end):
         return Waiting(ANY_TEXT)
-    tail = _match_tail(text, end)
-    return Frame(tail.end() if tail else end, (call,))
+    tail = _match_tail(text, frame.end)
+    return Frame(tail.end(), frame.pieces) if tail else frame
 
 
 FORMATS: Final = (ToolFormat("qwen1", (_OPENING,), read_frame),)
