@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
@@ -420,4 +424,27 @@ def test_an_exchange_without_sinks_leaves_nothing_behind(monkeypatch: pytest.Mon
     assert [one.request_id for one in telemetry.recent.newest_first()] == ["kept"]
     text = telemetry.metrics_text().decode()
     assert [line[-2:] for line in text.splitlines() if line.startswith("toolwire_requests_total{")] == [" 1"]
+    assert "toolwire_requests_in_flight 0" in text
+
+
+def test_a_sink_that_fails_keeps_nothing_from_the_others() -> None:
+    lines: list[str] = []
+
+    def fail(records: Sequence[ExchangeRecord]) -> None:
+        raise OSError("the disk is full")
+
+    telemetry = Telemetry(settings("json"), lines.append, keep_ended=fail)
+    telemetry.configure(settings("json"), console_bytes=1000)
+    chosen = telemetry.choose_sinks(exchange())
+    telemetry.choose_sinks = lambda record: replace(chosen)  # type: ignore[method-assign]  # each has sinks of its own
+    with closing(asyncio.new_event_loop()) as loop:
+        telemetry.batch_on_loop(loop)
+        for id in ("first", "second"):
+            telemetry.finish_exchange(telemetry.start_exchange(exchange(request_id=id)), 101.0)
+    with pytest.raises(OSError, match="the disk is full"):
+        telemetry.flush()
+    assert [json.loads(line)["request_id"] for line in lines] == ["first", "second"]
+    assert [one.ended for one in telemetry.recent.newest_first()] == [101.0, 101.0]
+    text = telemetry.metrics_text().decode()
+    assert [line[-2:] for line in text.splitlines() if line.startswith("toolwire_requests_total{")] == [" 2"]
     assert "toolwire_requests_in_flight 0" in text

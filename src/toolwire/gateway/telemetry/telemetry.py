@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -244,13 +245,18 @@ class Telemetry:
         self._loop = loop
 
     def flush(self) -> None:
-        """Give the exchanges that have ended to their sinks. Mostly these are the same for all."""
+        """Give the exchanges that have ended to their sinks. Mostly these are the same for all. A sink that fails keeps
+        nothing from the others: its error is raised when all of them have had theirs."""
         ended, self._ended = self._ended, []
+        due: list[tuple[Sinks, list[ExchangeRecord]]] = []
         for sinks, group in groupby(ended, _SINKS_OF):
             records = [running.record for running in group]
             self.metrics.values[self._in_flight] -= len(records)
-            for keep in sinks.ended:
-                keep(records)
+            due.append((sinks, records))
+        with ExitStack() as stack:  # it calls the last one first
+            for sinks, records in reversed(due):
+                for keep in reversed(sinks.ended):
+                    stack.callback(keep, records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count(LOG_LINES_DROPPED, by=lost)
