@@ -15,16 +15,12 @@ from toolwire.core.json_values import Malformed, Object, encode
 from toolwire.core.request_members import letters_of
 from toolwire.gateway.exchange.client_body import (
     NO_BODY,
-    PLAIN_NAMES,
-    CheckedNames,
     ClientBody,
     find_unknown_names,
     read_client_body,
     read_modelless_object,
-    refuse_names,
 )
 from toolwire.gateway.exchange.gateway_request import PassthroughMatch
-from toolwire.gateway.settings.config import ClientKey
 
 UPLOAD_PREFIX = "/upload/"
 """Paths below it take the bytes of a file, also if these are JSON."""
@@ -39,12 +35,8 @@ class NamedModel(Struct, frozen=True, kw_only=True):
     place: Literal["", "body", "form", "path"] = ""
     body: ClientBody = field(default_factory=lambda: NO_BODY)
     content_type: str = JSON_TYPE
-    names: CheckedNames = PLAIN_NAMES
     value_span: tuple[int, int] = (0, 0)
     """Where a form has the name."""
-
-    def refuse_names(self, key: ClientKey | None, has_policy: bool) -> Failure | None:
-        return refuse_names(self.body.codec, self.names, key, has_policy)
 
     def rewrite_body(self, model: str) -> bytes:
         """The body with the provider's name of the model."""
@@ -72,14 +64,14 @@ def read_named_model(codec: Codec, match: PassthroughMatch, content_type: str, d
     if body.names.problem:
         return Failure("invalid", body.names.problem, 400, "", body.names.name)
     if place != "path":
-        return NamedModel(name=body.peek.model, place="body", body=body, names=body.names)
+        return NamedModel(name=body.peek.model, place="body", body=body)
     models = _models_in_body(body)
     read_model = codec.request_members.read_model
     different = next((name for name in models if read_model(name) != match.model), None)
     if different is not None:
         what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
         return Failure("invalid", what, 400, "", "model")
-    return NamedModel(name=match.model, place="path", body=body, names=body.names)
+    return NamedModel(name=match.model, place="path", body=body)
 
 
 def _read_without_model(
@@ -91,7 +83,7 @@ def _read_without_model(
     if not is_json or not data.strip() or match.path.startswith(UPLOAD_PREFIX):
         return NamedModel(body=ClientBody(codec, data), content_type=sent_type)
     body = read_modelless_object(codec, data)
-    return body if isinstance(body, Failure) else NamedModel(body=body, content_type=sent_type, names=body.names)
+    return body if isinstance(body, Failure) else NamedModel(body=body, content_type=sent_type)
 
 
 # --- a model in the path, and again in the body (Gemini) ---
@@ -160,19 +152,15 @@ def _read_form(codec: Codec, content_type: str, data: bytes) -> NamedModel | Fai
             if name != b"model" or spans:
                 return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
             spans.append((start, end))
-    body = ClientBody(codec, data)
     outer_names = [_FIELD_END.split(name, maxsplit=1)[0] for name in names]
-    fields = find_unknown_names(codec.request_members, outer_names, is_forwarded=True)
-    if not spans:
-        return NamedModel(place="form", body=body, content_type=content_type, names=fields)
-    start, end = spans[0]
+    unknown = find_unknown_names(codec.request_members, outer_names, is_forwarded=True)
+    start, end = span = spans[0] if spans else (0, 0)
     try:
         name_of_model = data[start:end].decode()
     except UnicodeDecodeError:
         return Failure("invalid", "`model` must be text", 400, "", "model")
-    return NamedModel(
-        name=name_of_model, place="form", body=body, content_type=content_type, names=fields, value_span=spans[0]
-    )
+    body = ClientBody(codec, data, names=unknown)
+    return NamedModel(name=name_of_model, place="form", body=body, content_type=content_type, value_span=span)
 
 
 def _read_parts(body: bytes, content_type: str) -> Iterator[tuple[bytes | None, int, int]]:

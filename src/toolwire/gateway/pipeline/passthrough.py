@@ -17,7 +17,7 @@ from toolwire.core.json_values import Malformed, json_pointer
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_believable
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import drop_credentials
-from toolwire.gateway.exchange.client_body import ClientBody
+from toolwire.gateway.exchange.client_body import ClientBody, refuse_names
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import RETURNED_HEADERS, client_response_headers
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
@@ -330,7 +330,7 @@ def _refuse_endpoint(
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    return named.refuse_names(key, bool(call.runtime.policy.rules))
+    return refuse_names(named.body.codec, named.body.names, key, bool(call.runtime.policy.rules))
 
 
 # --- the response ---
