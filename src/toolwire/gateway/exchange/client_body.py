@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -154,9 +154,7 @@ def read_client_body(codec: Codec, data: bytes, is_forwarded: bool = False) -> C
     is not a body of this protocol."""
     if len(data) > MAX_VALUES and has_too_many_values(data):
         return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
-    body = _read_body(codec, data, data, codec.peek_request, is_forwarded)
-    if body is None:
-        body = _read_mended(codec, data, codec.peek_request, is_forwarded)
+    body = _read_body(codec, data, codec.peek_request, is_forwarded)
     if body is None:
         return _refuse_unreadable(codec, data, is_forwarded)
     if not body.peek.is_unusual or body.names.problem:
@@ -165,9 +163,8 @@ def read_client_body(codec: Codec, data: bytes, is_forwarded: bool = False) -> C
         usual = encode(codec.rewrite_unusual(body.decode()))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
-    return _read_body(codec, usual, usual, codec.peek_request, is_forwarded) or _refuse_unreadable(
-        codec, data, is_forwarded
-    )
+    body = _read_body(codec, usual, codec.peek_request, is_forwarded)
+    return body or _refuse_unreadable(codec, data, is_forwarded)
 
 
 def _refuse_unreadable(codec: Codec, data: bytes, is_forwarded: bool) -> Failure:
@@ -183,41 +180,29 @@ def _refuse_unreadable(codec: Codec, data: bytes, is_forwarded: bool) -> Failure
 
 def read_modelless_object(codec: Codec, data: bytes) -> ClientBody | Failure:
     """Read the outermost members of a forwarded body that chooses no model; what it has as one may be of any type."""
-    body = _read_body(codec, data, data, _peek_nothing, is_forwarded=True)
-    if body is None:
-        body = _read_mended(codec, data, _peek_nothing, is_forwarded=True)
-    return Failure("invalid", "the body must be a JSON object", 400) if body is None else body
-
-
-def _peek_nothing(members: Members) -> RequestPeek:
-    return RequestPeek()
-
-
-PeekMembers: TypeAlias = Callable[[Members], RequestPeek | None]
-
-
-def _read_mended(codec: Codec, data: bytes, peek_members: PeekMembers, is_forwarded: bool) -> ClientBody | None:
-    """A body with half of a surrogate pair; None if it has none, or cannot be read in spite of that."""
-    mended = replace_lone_halves(data)
-    return None if mended is None else _read_body(codec, data, mended.encode(), peek_members, is_forwarded)
+    body = _read_body(codec, data, lambda _: RequestPeek(), is_forwarded=True)
+    return body or Failure("invalid", "the body must be a JSON object", 400)
 
 
 def _read_body(
-    codec: Codec, data: bytes, readable: bytes, peek_members: PeekMembers, is_forwarded: bool
+    codec: Codec, data: bytes, find_peek: Callable[[Members], RequestPeek | None], is_forwarded: bool, mended: str = ""
 ) -> ClientBody | None:
+    """None if it cannot be read, also `mended`: without half of a surrogate pair."""
+    readable = mended.encode() if mended else data
     try:
         members = decode_members(readable)
+        peek = find_peek(members)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    peek = peek_members(members)
+        peek = None
     if peek is None:
-        return None
+        mended = "" if mended else replace_lone_halves(data) or ""
+        return _read_body(codec, data, find_peek, is_forwarded, mended) if mended else None
     # Without white space, these keys and values fill the body exactly if no key is there twice: most clients write so.
     # A key has two quotes, a colon and, except for the last, a comma; around all are two braces.
     size, names = len('"":,'.join(members)) + sum(map(len, members.values())) + 5, PLAIN_NAMES
     if size != len(readable) or not _plain_names(codec, is_forwarded).issuperset(members):
         names = check_names(codec.request_members, [name for name, _ in list_members(readable)], is_forwarded)
-    return ClientBody(codec, data, members, peek, names, readable is not data)
+    return ClientBody(codec, data, members, peek, names, mended != "")
 
 
 @lru_cache(maxsize=32)
