@@ -121,9 +121,7 @@ class Gateway:
             await self._serve_exchange(request, routes, head)
 
     async def _serve_exchange(self, request: ClientRequest, routes: Routes, head: ResolvedHead | None) -> None:
-        clock, headers = request.clock, request.headers
-        ticket = None
-        now = time.time()
+        clock, now, ticket = request.clock, time.time(), None
         if head is None or now >= head.valid_until:
             head = routes.resolve_head(request, now)
         record = ExchangeRecord(
@@ -132,7 +130,7 @@ class Gateway:
             started_at=now,
             client=head.client,
         )
-        running = self.telemetry.start_exchange(record, headers)
+        running = self.telemetry.start_exchange(record, request.headers)
         try:
             caller = overload_failure("too many connections") if request.is_refused else head.caller
             if isinstance(caller, Caller):

@@ -14,8 +14,8 @@ The second row is for requests that are only forwarded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -158,6 +158,21 @@ class Stages:
         self.plan = _list_hooks(stages, lambda one: one.plan)
         self.check_written = _list_hooks(stages, lambda one: one.check_written)
         self.after = _list_hooks(stages, lambda one: one.after)
+
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+async def ask_hooks(
+    hooks: Sequence[Callable[Given, Awaitable[Found | None]]], *given: Given.args, **named: Given.kwargs
+) -> Found | None:
+    """What the first of them gives that gives anything."""
+    for hook in hooks:
+        found = await hook(*given, **named)
+        if found is not None:
+            return found
+    return None
 
 
 Hook = TypeVar("Hook")

@@ -190,7 +190,7 @@ async def retry_after_pause(
     failure: Failure,
     number: int,
     ask: Callable[[], Awaitable[Answer]],
-    deadline: float = float("inf"),
+    deadline: float = inf,
 ) -> Answer | None:
     """Ask again, after a pause that grows with the number of retries. None if the pause would be too long, or if too
     many requests are retried at this provider already."""

@@ -22,7 +22,7 @@ from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequ
 from toolwire.gateway.exchange.headers import RETURNED_HEADERS, client_response_headers
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
 from toolwire.gateway.exchange.named_model import NamedModel, read_named_model
-from toolwire.gateway.exchange.stages import EarlierRequest, ForwardedAnswer, ForwardedRequest, Stages
+from toolwire.gateway.exchange.stages import EarlierRequest, ForwardedAnswer, ForwardedRequest, Stages, ask_hooks
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import PROVIDER_HEADER, request_id_headers
@@ -57,7 +57,7 @@ async def pass_request_through(
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
     it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
     codec, record, runtime = call.client_codec, call.record, call.runtime
-    earlier = await _find_earlier(call, match, request.query, stages)
+    earlier: EarlierRequest | AttemptFailed | None = await ask_hooks(stages.find_earlier, call, match, request.query)
     if isinstance(earlier, AttemptFailed):
         return earlier.reply
     body = await request.read_body(runtime.config.server.max_body) if body_read is None else body_read
@@ -92,7 +92,7 @@ async def pass_request_through(
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    not_admitted = await _admit_request(call, forwarded, stages)
+    not_admitted = await ask_hooks(stages.admit_forwarded, call, forwarded)
     if not_admitted is not None:
         return not_admitted.reply
     call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
@@ -100,31 +100,11 @@ async def pass_request_through(
     return await _Forwarding(call, request, forwarded, upstream, stages).send()
 
 
-async def _find_earlier(
-    call: GatewayRequest, match: PassthroughMatch, query: str, stages: Stages
-) -> EarlierRequest | AttemptFailed | None:
-    for find_earlier in stages.find_earlier:
-        found = await find_earlier(call, match, query)
-        if found is not None:
-            return found
-    return None
-
-
 async def _choose_account(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Provider:
     """The account of a provider that has several: that of the earlier request, or one that a feature chooses."""
     provider = request.target.provider
     account = provider.find_account(request.earlier.account) if request.earlier is not None else None
-    for find_account in stages.find_account:
-        account = account or await find_account(call, request)
-    return account or provider
-
-
-async def _admit_request(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> AttemptFailed | None:
-    for admit in stages.admit_forwarded:
-        refused = await admit(call, request)
-        if refused is not None:
-            return refused
-    return None
+    return account or await ask_hooks(stages.find_account, call, request) or provider
 
 
 class _Forwarding(Struct, frozen=True, eq=False):

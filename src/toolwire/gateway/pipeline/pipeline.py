@@ -12,9 +12,9 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.inner_members import refuse_inner_models
 from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES
 from toolwire.gateway.exchange.session import find_session
-from toolwire.gateway.exchange.stages import ExtendedRequest, Stages
+from toolwire.gateway.exchange.stages import ExtendedRequest, Stages, ask_hooks
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply
@@ -58,7 +58,7 @@ class Pipeline:
         self.stages = stages
         self.report_error = report_error
         self._max_body = runtime.config.server.max_body
-        self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
+        self._max_seconds = runtime.config.server.timeouts.all_attempts or inf
 
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
@@ -161,12 +161,13 @@ class Pipeline:
         for number, target in enumerate(available, 1):
             later = available[number:]
             others: Collection[tuple[str, str]] = ()
-            seconds = math.inf
+            seconds = inf
             if later and (others := _list_others(target, later)):
                 if (target.provider.name, target.model) == silent:
                     continue  # another account of a provider that says nothing
                 seconds = self._share_time(call, len(others), deadline)
-            refused = await self._admit_target(call, target) if self.stages.admit_target else None
+            hooks = self.stages.admit_target
+            refused = await ask_hooks(hooks, call, target) if hooks else None
             answer = refused or await self._try_target(call, target, seconds)
             if type(answer) is not AttemptFailed:
                 return answer
@@ -194,13 +195,6 @@ class Pipeline:
         awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, now)]
         return tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
 
-    async def _admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
-        for admit in self.stages.admit_target:
-            refused = await admit(call, target)
-            if refused is not None:
-                return refused
-        return None
-
     async def _try_target(
         self,
         call: GatewayRequest,
@@ -215,13 +209,10 @@ class Pipeline:
             return error_replies.gateway_error(call, ended)
         started = call.clock()
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
-        health = self.runtime.health
+        health, names = self.runtime.health, (target.provider.name, target.model)
         if token_limit is None and upstream.codec.name != call.client_codec.name:
-            learnt = health.token_limits.get((target.provider.name, target.model))
-            token_limit = learnt or self.runtime.find_output_limit(upstream)
-        without_tools = health.models_without_tools
-        has_refused_tools = without_tools and (target.provider.name, target.model) in without_tools
-        prompts_tools = bool(has_refused_tools) and upstream.prompt_if_refused != ""
+            token_limit = health.token_limits.get(names) or self.runtime.find_output_limit(upstream)
+        prompts_tools = names in health.models_without_tools and upstream.prompt_if_refused != ""
         attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
         prepared = await self._prepare(call, attempt)
         if type(prepared) is AttemptFailed:
@@ -242,18 +233,14 @@ class Pipeline:
             if refused is not None:
                 return refused
         prepared = await prepare_request(call, attempt)
-        if self.stages.check_written and type(prepared) is not AttemptFailed:
-            for check in self.stages.check_written:
-                refused = await check(call, prepared)
-                if refused is not None:
-                    return refused
-        return prepared
+        if not self.stages.check_written or type(prepared) is AttemptFailed:
+            return prepared
+        return await ask_hooks(self.stages.check_written, call, prepared) or prepared
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
-        telemetry, health = self.runtime.telemetry, self.runtime.health
-        provider, now = target.provider, call.clock()
+        telemetry, provider, now = self.runtime.telemetry, target.provider, call.clock()
         if type(answer) is not AttemptFailed:
-            health.record_success(provider, target.model)
+            self.runtime.health.record_success(provider, target.model)
             telemetry.record_attempt(call.record, provider, "ok", now - started)
             for after in self.stages.after:
                 after(call, target, answer, now)
@@ -271,7 +258,8 @@ class Pipeline:
         for after in self.stages.after:
             is_handled |= after(call, target, answer, now)
         if not is_handled and answer.can_fall_back and outcome != REFUSED_HERE:
-            health.record_failure(provider.label, target.model, now, server.cooldown_after, server.cooldown)
+            settings = (server.cooldown_after, server.cooldown)
+            self.runtime.health.record_failure(provider.label, target.model, now, *settings)
 
     async def _retry_target(
         self,
@@ -370,7 +358,7 @@ class Pipeline:
 
     async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None:
         # It was admitted for any of its targets, and maybe before stored turns were added.
-        refused = await self._admit_target(call, target)
+        refused = await ask_hooks(self.stages.admit_target, call, target)
         return refused.reply if refused is not None else await forward_native(call, target, path)
 
 
@@ -398,7 +386,7 @@ def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider,
     """If all accounts of a provider are limited, the client learns of the one that can be asked again first."""
     if account.name != first_account.name or {failed.failure.kind, first.failure.kind} != {"rate"}:
         return False
-    waits = (math.inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
+    waits = (inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
     return next(waits) < next(waits)
 
 

@@ -412,10 +412,11 @@ class Metrics:
         for record in records:
             if record.cache is not None:
                 self.count_cache(record, record.cache)
-            usage = None if record.answer.is_estimated else record.answer.usage
+            answer, asked = record.answer, record.asked
+            usage = None if answer.is_estimated else answer.usage
             kind: ExchangeKind = (
-                record.upstream, record.client.protocol, record.asked.operation, record.asked.stream, record.status,
-                record.answer.losses, usage is None,
+                record.upstream, record.client.protocol, asked.operation, asked.stream, record.status, answer.losses,
+                usage is None,
             )  # fmt: skip
             cells = known.get(kind) or self._find_cells(kind, record)
             values[cells.requests] += 1.0
