@@ -278,8 +278,8 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
                 replaced += map(weakref.ref, parts)
                 del runtime, parts
                 file.write_text(f"{file.read_text()}# {number}\n")
-                served.gateway.start_reload()
-                wait_until(lambda: served.gateway.accepted_file.text.endswith(f"# {number}\n"))  # type: ignore[union-attr]  # noqa: B023
+                served.gateway.config_watch.start_reload()
+                wait_until(lambda: served.gateway.config_watch.source.accepted_file.text.endswith(f"# {number}\n"))  # type: ignore[union-attr]  # noqa: B023
                 assert call(served, "anthropic", scene.model, False).status == 200
             wait_until(lambda: all(one() is None for one in replaced))
             assert _count_configurations() <= before + 2  # the file's, and the same with the keys of the store

@@ -311,15 +311,15 @@ def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> 
         before = file.read_text()
         assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         file.write_text(before.replace(PROVIDER_KEY, "sk-another-0123456789"))
-        served.gateway.reload_config(True)
+        served.gateway.config_watch.reload(True)
         assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         shown = [asked.headers["authorization"] for asked in scene.asked]
         assert shown == [f"Bearer {PROVIDER_KEY}"] * 3 + ["Bearer sk-another-0123456789"] * 3
         file.write_text(before.replace(hashlib.sha256(CLIENT_KEY.encode()).hexdigest(), "0" * 64))
-        served.gateway.reload_config(True)
+        served.gateway.config_watch.reload(True)
         assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(3)] == [401] * 3
         file.write_text(before)
-        served.gateway.reload_config(True)
+        served.gateway.config_watch.reload(True)
         assert [_resend_request(line, scene.model, CLIENT_KEY) for _ in range(2)] == [200] * 2
         line.connection.close()
     assert len({asked.headers["x-request-id"] for asked in scene.asked}) == len(scene.asked) == 8

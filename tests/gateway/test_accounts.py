@@ -550,13 +550,13 @@ def test_an_object_is_used_in_the_account_that_has_it(tmp_path: Path) -> None:
             for name in "bc"
         )
         (tmp_path / "toolwire.toml").write_text(first)
-        staged.gateway.reload_config(force=True)
+        staged.gateway.config_watch.reload(force=True)
         scene = staged.scene("openai-responses", b"", provider="pool")
         file = json.dumps({"id": f"file-{scene.mark}", "object": "file"}).encode()
         scene.plays[:] = [answer(200, file)]
         assert upload(staged, scene, "/v1/files") == "a"
         (tmp_path / "toolwire.toml").write_text(first + more)
-        staged.gateway.reload_config(force=True)
+        staged.gateway.config_watch.reload(force=True)
         assert ask(staged.port, "GET", f"/v1/files/file-{scene.mark}").status == 200
         scene.plays.append(play_script("openai-responses", False))
         for number in range(8):
@@ -582,7 +582,7 @@ def test_to_choose_an_account_changes_no_byte(tmp_path: Path) -> None:
             text += f'[providers.{protocol}]\nprotocols = ["{protocol}"]\nbase_url = "{staged.wire.url}"\n'
             text += f'[[providers.{protocol}.accounts]]\nname = "a"\napi_key = "{key}"\n'
         (tmp_path / "toolwire.toml").write_text(text)
-        staged.gateway.reload_config(force=True)
+        staged.gateway.config_watch.reload(force=True)
         scene = staged.scene("gemini", answer(200, b'{"file": {"name": "files/1"}}'), provider="gemini")
         file = b'{ "mark" : "-%b", "n": 1.50 }\n' % scene.mark.encode()
         got = ask(staged.port, "POST", "/upload/v1beta/files", file, {"content-type": "application/json"})

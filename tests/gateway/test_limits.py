@@ -1342,7 +1342,7 @@ def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) 
         read_used_counters(served)
         file = tmp_path / "toolwire.toml"
         file.write_text(file.read_text().replace("tokens_per_day = 3500", "tokens_per_day = 1050"))
-        served.gateway.start_reload()
+        served.gateway.config_watch.start_reload()
         wait_until(lambda: served.gateway.config.section(LimitSettings).limits[0].tokens_per_day == 1050)
         assert send_chat(served, scene, "ana", max_tokens=100) == 429
 

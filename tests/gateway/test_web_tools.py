@@ -476,7 +476,7 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
         file = folder / "toolwire.toml"
         quirk = '[providers.anthropic]\nquirks = ["no-hosted-tools"]'
         file.write_text(file.read_text().replace("[providers.anthropic]", quirk))
-        served.gateway.reload_config(True)
+        served.gateway.config_watch.reload(True)
         scene = served.scene("anthropic", play_answer("anthropic", ScriptedAnswer("No."), False))
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert "tools" not in scene.asked[0].json()

@@ -165,7 +165,7 @@ def test_a_file_that_takes_long_to_read_does_not_hold_up_the_end(tmp_path: Path)
         live = HangingConfig(file, {}, lambda found: None)
         gateway = Gateway(live, Telemetry(live.current.server, lambda text: None))
         gateway.open()
-        gateway.start_reload()
+        gateway.config_watch.start_reload()
         while not reached.is_set():
             await asyncio.sleep(0)
         await gateway.close()
@@ -345,7 +345,7 @@ def test_authentication_stays_on_and_the_log_and_the_metrics_say_so(tmp_path: Pa
         whole = file.read_text()
         for refused, text in enumerate(("", "[server]\n", "x = " + "[" * 100_000), 1):
             file.write_text(text)
-            served.gateway.reload_config(True)
+            served.gateway.config_watch.reload(True)
             assert ask(served.port, "GET", "/v1/models").status == 401
             got = ask(served.port, "GET", "/metrics", headers=AUTH)
             assert f'toolwire_config_reloads_total{{outcome="refused"}} {refused}\n'.encode() in got.data
@@ -353,7 +353,7 @@ def test_authentication_stays_on_and_the_log_and_the_metrics_say_so(tmp_path: Pa
         assert len(events) == 3
         assert all('"level":"error"' in line for line in events)
         file.write_text(whole.replace(HASH, "0" * 64))
-        served.gateway.reload_config(True)
+        served.gateway.config_watch.reload(True)
         assert ask(served.port, "GET", "/v1/models", headers=AUTH).status == 401
 
 

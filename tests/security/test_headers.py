@@ -81,7 +81,7 @@ def test_the_operator_can_set_them(tmp_path: Path) -> None:
     with stage(tmp_path) as plain:
         text = (tmp_path / "toolwire.toml").read_text()
         (tmp_path / "toolwire.toml").write_text(text.replace("[providers.responses]", f"{more}[providers.responses]"))
-        plain.gateway.reload_config(True)
+        plain.gateway.config_watch.reload(True)
         scene = plain.scene("openai-chat", whole_answer("openai-chat"))
         call(plain, "openai-chat", scene.model, False, ACCOUNT_HEADERS)
         assert scene.asked[0].headers["openai-organization"] == "org-of-the-operator"

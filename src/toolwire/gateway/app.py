@@ -7,7 +7,6 @@ import itertools
 import os
 import secrets
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,7 +58,7 @@ class Gateway:
         make_sender: Callable[[Timeouts, MemoryBudget], RequestSender] = UpstreamClient,
     ) -> None:
         self.telemetry, self._make_sender = telemetry, make_sender
-        self._config_watch = ConfigWatch(config_source, telemetry, self.report_error, on_config_accepted)
+        self.config_watch = ConfigWatch(config_source, telemetry, telemetry.report_error, on_config_accepted)
         self.admission = Admission(config_source.current.server)
         self.health = ProviderHealth(partial(report_cooldown, telemetry))
         self._protocol_detector = ProtocolDetector()
@@ -68,7 +67,7 @@ class Gateway:
         self._request_counter = itertools.count(1 << 28)  # all of the same length
         self.is_stopping = False
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
-        self._model_lists = ModelLists(partial(report_listing, telemetry.log_event), self.report_error)
+        self._model_lists = ModelLists(partial(report_listing, telemetry.log_event), telemetry.report_error)
         self.console = Console(telemetry.recent, self._model_lists, self._gateway_id, lambda: self.is_stopping)
         self._client: RequestSender | None = None
         self.features: Features | None = None
@@ -81,12 +80,7 @@ class Gateway:
 
     @property
     def config(self) -> Config:
-        return self._config_watch.source.current
-
-    @property
-    def accepted_file(self) -> ConfigFile | None:
-        """The file that is in force; None for a configuration without one."""
-        return self._config_watch.source.accepted_file
+        return self.config_watch.source.current
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -163,24 +157,14 @@ class Gateway:
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
         """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
         codec = self._protocol_detector.guess_codec(request.path, request.query, request.headers)
-        self.report_error(error)
+        self.telemetry.report_error(error)
         failure = Failure("server", "internal error in the gateway; its log says where", 500)
         await request.send_reply(error_reply(codec, failure))
-
-    def log_event(self, kind: str, *, level: LogLevel = "info", **fields: object) -> None:
-        self.telemetry.log_event(kind, level=level, **fields)
-
-    def report_error(self, error: BaseException) -> None:
-        """Log an error that should not happen, with its place."""
-        frames = list(traceback.walk_tb(error.__traceback__))
-        place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
-        text = f"{type(error).__name__}: {error}"
-        self.telemetry.log_event("internal_error", level="error", error=text, location=place)
 
     # --- configuration ---
 
     def current_routes(self, clock: Callable[[], float]) -> Routes:
-        watch = self._config_watch
+        watch = self.config_watch
         if watch.polling is None:
             watch.check(clock())
         config = watch.source.current
@@ -218,7 +202,7 @@ class Gateway:
         has_replicas = is_shared_store(config.store, os.environ)
         self.console.configure(config, runtime, access, config.secrets, has_replicas)
         self.console.use_features(features.costs.tables, features.limits.list_uses)
-        pipeline = Pipeline(runtime, features.build_stages(runtime), self.report_error)
+        pipeline = Pipeline(runtime, features.build_stages(runtime), self.telemetry.report_error)
         if config.describes_images:
             runtime.image_describer = ImageDescriber(runtime, features.descriptions, pipeline.request_answer)
         self._is_settled = features.is_settled
@@ -228,8 +212,15 @@ class Gateway:
 
     def _make_features(self, config: Config) -> Features:
         log_event, count_failure = self.telemetry.log_event, partial(self.telemetry.metrics.count, STORE_FAILURES)
-        store = GatewayStore(config.store, os.environ, log_event, count_failure, self.report_error)
-        process = (self._gateway_id, os.environ, self.telemetry, store, self.report_error, self._request_rebuild)
+        store = GatewayStore(config.store, os.environ, log_event, count_failure, self.telemetry.report_error)
+        process = (
+            self._gateway_id,
+            os.environ,
+            self.telemetry,
+            store,
+            self.telemetry.report_error,
+            self._request_rebuild,
+        )
         return Features(Process(*process))
 
     async def _wait_until_settled(self, clock: Callable[[], float]) -> Routes:
@@ -243,14 +234,6 @@ class Gateway:
 
     def _describe_readiness(self, store: GatewayStore, peer: str) -> tuple[int, str]:
         return (503, "stopping") if self.is_stopping else store.describe_readiness(peer)
-
-    def reload_config(self, force: bool = False) -> None:
-        """Read the configuration again if it has changed. Requests that have started keep the old one."""
-        self._config_watch.reload(force)
-
-    def start_reload(self) -> None:
-        """Read the configuration again in a thread (SIGHUP)."""
-        self._config_watch.start_reload()
 
     # --- start and stop ---
 
@@ -272,7 +255,7 @@ class Gateway:
             load()
         if self.features is not None:
             self.features.start()
-        self._config_watch.start(self._on_poll)
+        self.config_watch.start(self._on_poll)
 
     async def _on_poll(self) -> None:
         self.health.end_expired(asyncio.get_running_loop().time())
@@ -282,7 +265,7 @@ class Gateway:
 
     async def close(self, force: bool = False) -> None:
         """Stop. Background responses may finish, unless `force` is set."""
-        self._config_watch.close()
+        self.config_watch.close()
         if self.features is not None:
             await self.features.close(0.0 if force else self.config.server.timeouts.shutdown or None)
         self.console.close()

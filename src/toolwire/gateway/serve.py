@@ -51,10 +51,10 @@ def serve(
     or OSError if the port is taken."""
     raise_descriptor_limit()
     gateway = open_gateway(file, server_settings, routes)
-    config = gateway.config
+    config, log_event = gateway.config, gateway.telemetry.log_event
     if file is not None and not file.path.is_absolute() and not sys.stderr.isatty():  # on a terminal it has been said
-        gateway.log_event("config_file", file=str(file.path.absolute()), message="a file of the working folder is used")
-    shared_config = SharedConfig(gateway.accepted_file) if config.server.workers > 1 else None
+        log_event("config_file", file=str(file.path.absolute()), message="a file of the working folder is used")
+    shared_config = SharedConfig(gateway.config_watch.source.accepted_file) if config.server.workers > 1 else None
     address = parse_listen_address(config.server.metrics_listen)
     metrics = open_socket(*address) if address is not None else nullcontext()
     with open_socket(config.server.host, config.server.port) as bound, metrics as metrics_bound, queue_stderr():
@@ -66,7 +66,7 @@ def serve(
             if not sys.stderr.isatty():
                 text = f"Toolwire {VERSION} on {origin}"
                 names = [provider.name for provider in config.providers.values() if not provider.is_demo]
-                gateway.log_event("serving", message=text, config=str(config.file or ""), providers=names)
+                log_event("serving", message=text, config=str(config.file or ""), providers=names)
                 STDERR.drain()  # before what is announced on standard output, which may be the same file
             announce(origin, config)
 
@@ -80,8 +80,8 @@ def serve(
                 supervisor = WorkerSupervisor(
                     config.server.workers,
                     serve_worker,
-                    gateway.log_event,
-                    gateway.report_error,
+                    log_event,
+                    gateway.telemetry.report_error,
                     announce_ready,
                     bound.close,  # so that new connections are refused as soon as the last worker accepts none
                 )
@@ -141,7 +141,7 @@ async def _serve_until_stopped(
         if terminal.is_closed():
             stopped.set()
         else:
-            gateway.start_reload()
+            gateway.config_watch.start_reload()
 
     watch_signals(loop, {"SIGTERM": stop, "SIGINT": stop, "SIGBREAK": stop, "SIGHUP": hang_up})
 
@@ -156,7 +156,7 @@ async def _serve_until_stopped(
     gateway.open()
     if worker is not None:
         await _join_console(gateway, console_directory, worker)
-    await server.listen(bound, BACKLOG, worker, gateway.log_event)
+    await server.listen(bound, BACKLOG, worker, gateway.telemetry.log_event)
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
     if metrics_bound is not None:
         await metrics_server.listen(metrics_bound, BACKLOG)
@@ -200,7 +200,7 @@ async def _join_console(gateway: Gateway, directory: str, worker: WorkerContext)
         await gateway.console.join_workers(Path(directory), worker.slot)
     except OSError as error:  # such as a path of the directory that is too long for a socket
         what = f"the console shows the requests of one worker only: {error.strerror or error}"
-        gateway.log_event("console_incomplete", level="warn", message=what)
+        gateway.telemetry.log_event("console_incomplete", level="warn", message=what)
 
 
 def watch_lifeline(loop: asyncio.AbstractEventLoop, descriptor: int, on_end: Callable[[], None]) -> None:

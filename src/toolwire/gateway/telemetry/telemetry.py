@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
@@ -272,6 +273,12 @@ class Telemetry:
         """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""
         self.flush()
         self.log.log_event(kind, fields, level)
+
+    def report_error(self, error: BaseException) -> None:
+        """Log an error that should not happen, with its place."""
+        frames = list(traceback.walk_tb(error.__traceback__))
+        place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
+        self.log_event("internal_error", level="error", error=f"{type(error).__name__}: {error}", location=place)
 
     def metrics_text(self) -> bytes:
         self.flush()
