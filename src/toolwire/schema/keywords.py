@@ -155,14 +155,7 @@ def walk_schemas(schema: Json) -> Iterator[tuple[Object, Path]]:
 
 def paths_by_identity(schema: Json) -> dict[int, Path]:
     """The path of each inner schema by its `id()`, so that it is still known after a conversion has moved it."""
-    found: dict[int, Path] = {}
-    todo: list[tuple[Json, Path]] = [(schema, None)]
-    while todo:
-        node, path = todo.pop()
-        if isinstance(node, dict) and id(node) not in found:
-            found[id(node)] = path
-            todo.extend(inner_schemas(node, path))
-    return found
+    return {id(node): path for node, path in walk_schemas(schema)}
 
 
 def all_schemas_pass(schema: Json, passes: Callable[[Object], bool]) -> bool:
@@ -175,23 +168,11 @@ def all_schemas_pass(schema: Json, passes: Callable[[Object], bool]) -> bool:
                 if not passes(node):
                     return False
                 if not NESTING_KEYWORDS.isdisjoint(node):
-                    _add_inner_schemas(node, deeper)
+                    deeper += [child for child, _ in inner_schemas(node)]
         if not deeper:
             return True
         level = deeper
     raise Malformed(None, f"the schema is nested too deeply; {MAX_DEPTH} levels are the limit")
-
-
-def _add_inner_schemas(node: Object, deeper: list[Json]) -> None:
-    for key, value in node.items():
-        if key in NESTING_KEYWORDS:
-            if value.__class__ is dict:
-                if key in SCHEMA_MAP_KEYWORDS:
-                    deeper.extend(value.values())
-                elif key in SINGLE_SCHEMA_KEYWORDS:
-                    deeper.append(value)
-            elif value.__class__ is list and key in SCHEMA_LIST_KEYWORDS:
-                deeper.extend(value)
 
 
 SchemaConverter: TypeAlias = Callable[[Json, Path], Json]

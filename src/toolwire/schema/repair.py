@@ -7,7 +7,6 @@ with an invalid value is left out and reported, and OpenAI's own rules are kept:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Annotated, Any, Final, Protocol, TypeAlias, Union, cast
@@ -38,7 +37,7 @@ from toolwire.schema.object_root import (
 )
 from toolwire.schema.standard import convert_to_standard, make_nullable
 from toolwire.schema.strict import convert_to_strict, strict_problems, unenforceable
-from toolwire.schema.validate import NAMED_TWICE, NOT_A_SCHEMA, find_schema_problems
+from toolwire.schema.validate import NAMED_TWICE, NOT_A_SCHEMA, find_schema_problems, python_pattern_problem
 
 ANY_ARGUMENTS: Final[Object] = {"type": "object", "properties": {}}
 MAX_REPAIRS: Final = 4
@@ -316,7 +315,8 @@ def _complete_nodes(schema: Object, notes: ChangeLog) -> Object:
         if "array" in type_names(out.get("type")) and not isinstance(out.get("items"), (dict, bool)):
             notes.add(path, "an array needs `items`; any items are accepted")
             out = {**out, "items": {}}
-        if isinstance(out.get("pattern"), str) and not _is_python_pattern(out["pattern"]):
+        # OpenAI reads patterns with Python's `re`, which has no `\p{…}`.
+        if isinstance(out.get("pattern"), str) and python_pattern_problem(out["pattern"]):
             notes.add((path, "pattern"), "`pattern` became a sentence of the description")
             text = keyword_sentence("pattern", out["pattern"])
             out = {key: value for key, value in out.items() if key != "pattern"}
@@ -325,17 +325,6 @@ def _complete_nodes(schema: Object, notes: ChangeLog) -> Object:
 
     completed: Object = convert_schemas(schema, convert)
     return completed
-
-
-def _is_python_pattern(pattern: str) -> bool:
-    """OpenAI reads patterns with Python's `re`, which has no `\\p{…}`."""
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    except Warning:
-        return True
-    return True
 
 
 # --- OpenAI, strict -------------------------------------------------------------------------------------------------

@@ -171,14 +171,18 @@ _ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", 
 def _check_pattern(value: Json) -> str:
     if not isinstance(value, str):
         return _check_text(value)
-    if len(value) > MAX_PATTERN:
+    problem = python_pattern_problem(value) if len(value) <= MAX_PATTERN else ""
+    if not problem or any(word in value for word in _ECMASCRIPT_ONLY):
         return ""
+    return f"{short_json(value, 100)} is not a valid regular expression: {problem}"
+
+
+def python_pattern_problem(pattern: str) -> str:
+    """Why Python's `re` cannot read a pattern, or ""."""
     try:
-        re.compile(value)
+        re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        if any(word in value for word in _ECMASCRIPT_ONLY):
-            return ""
-        return f"{short_json(value, 100)} is not a valid regular expression: {error}"
+        return str(error)
     except Warning:
         return ""  # it compiles, but a later version of Python may read it differently
     return ""
