@@ -36,6 +36,7 @@ from toolwire.core.ir import (
     TokenLogprob,
     UnknownField,
     Usage,
+    not_verbatim,
 )
 from toolwire.core.json_values import Json
 
@@ -375,12 +376,21 @@ def fold(events: Iterable[Event]) -> Response:
     return collected.response
 
 
+def fold_changes(events: Iterable[Event], response: Response) -> Response:
+    """The answer that the changed events of another one make. It keeps the place and the unknown keys of that one."""
+    changed = fold(events)
+    origins = {choice.index: not_verbatim(choice.origin) for choice in response.choices}
+    choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in changed.choices)
+    origin = not_verbatim(response.origin)
+    return replace(changed, choices=choices, origin=origin, unknown_fields=response.unknown_fields)
+
+
 def unfold(response: Response) -> Iterator[Event]:
     yield ResponseStart(response.id, response.model, response.created, origin=response.origin)
     index = 0
     for choice in response.choices:
         for part in choice.parts:
-            yield from _unfold_part(index, part, choice.index)
+            yield from unfold_part(index, part, choice.index)
             index += 1
         if choice.finish is not None:
             yield ChoiceEnd(choice.finish, choice.index)
@@ -398,7 +408,7 @@ _INITIAL_FIELDS: Mapping[type, Mapping[str, object]] = {
 """The fields of a `PartStart` that deltas fill in, by type; parts of other types come whole."""
 
 
-def _unfold_part(index: int, part: Part, choice: int) -> Iterator[Event]:
+def unfold_part(index: int, part: Part, choice: int = 0) -> Iterator[Event]:
     initial = _INITIAL_FIELDS.get(type(part))
     yield PartStart(index, replace(part, **initial) if initial else part, choice)
     if initial:

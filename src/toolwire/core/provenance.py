@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField
+from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField, not_verbatim
 from toolwire.core.json_values import Json, Object, Path
 
 
@@ -47,12 +47,8 @@ def loosen_response(response: Response) -> Response:
     """The answer, not to be written back as it came if something in it has an odd shape."""
     if not any(field.what for field in response.unknown_fields):
         return response
-    choices = tuple([replace(choice, origin=_loosen(choice.origin)) for choice in response.choices])
-    return replace(response, choices=choices, origin=_loosen(response.origin))
-
-
-def _loosen(origin: Origin | None) -> Origin | None:
-    return None if origin is None else replace(origin, intact=False)
+    choices = tuple([replace(choice, origin=not_verbatim(choice.origin)) for choice in response.choices])
+    return replace(response, choices=choices, origin=not_verbatim(response.origin))
 
 
 def is_nonempty(value: Json) -> bool:

@@ -297,11 +297,10 @@ class AnswerRepair:
         self._note_repair("call-in-text", path, what, self._next_index)
         for repair in found.repairs:
             self._note_repair("arguments-repaired", path, f"`{found.name}`: {repair}", self._next_index)
-        index = self._open_part(Call(id, found.name), choice.choice, out)
-        if found.arguments:
-            out.append(ev.ArgumentsDelta(index, found.arguments))
-        out.append(ev.PartEnd(index))
-        self._refuse_bad_call(Call(id, found.name, found.arguments), out)
+        call = Call(id, found.name, found.arguments)
+        out += ev.unfold_part(self._next_index, call, choice.choice)
+        self._next_index += 1
+        self._refuse_bad_call(call, out)
 
     # --- calls of the provider ---
 
@@ -412,9 +411,4 @@ REPAIR_STEPS: Mapping[type, Callable[[AnswerRepair, Any, list[ev.Event]], None]]
 def repair_response(response: Response, repair: AnswerRepair) -> Response:
     """A whole answer; the same one if there is nothing to repair."""
     events = repair.repair_events(ev.unfold(response))
-    if not repair.has_changes:
-        return response
-    repaired = ev.fold(events)
-    origins = {choice.index: choice.origin for choice in response.choices}
-    choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in repaired.choices)
-    return replace(repaired, choices=choices, unknown_fields=response.unknown_fields)
+    return ev.fold_changes(events, response) if repair.has_changes else response

@@ -27,7 +27,6 @@ from toolwire.core.ir import (
     Choice,
     Failure,
     Finish,
-    Origin,
     Part,
     Reasoning,
     Refusal,
@@ -454,18 +453,19 @@ class AnswerSteps(Struct, eq=False):
     def _flush_pending_entries(self, choice: int) -> list[ev.Event]:
         """An empty text that carries the seals which wait for a part."""
         entries, self.pending_entries = self.pending_entries, []
-        return self._make_carrier_part(Text(""), entries, choice)
+        return self._insert_part(Text("", seal=self._make_envelope(entries)), choice)
 
     def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[ev.Event]:
         """An empty reasoning part that carries the seal of the part beside it."""
         seal = self._with_maker(seal)
         self.ledger.note("seal-wrapped", None, "a seal was put into an envelope beside its part")
-        return self._make_carrier_part(Reasoning(), [EnvelopeEntry(position, seal.maker, seal.value)], choice)
+        entry = EnvelopeEntry(position, seal.maker, seal.value)
+        return self._insert_part(Reasoning(seal=self._make_envelope([entry])), choice)
 
-    def _make_carrier_part(self, part: Part, entries: list[EnvelopeEntry], choice: int) -> list[ev.Event]:
+    def _insert_part(self, part: Part, choice: int) -> list[ev.Event]:
         index = self.next_index
         self.next_index += 1
-        return [ev.PartStart(index, part, choice), ev.SealDelta(index, self._make_envelope(entries)), ev.PartEnd(index)]
+        return [*ev.unfold_part(index, part, choice)]
 
     # --- ends ---
 
@@ -498,17 +498,11 @@ class AnswerSteps(Struct, eq=False):
             self.note_unknown_finish(finish)
             finish = finish_with_calls(finish)
         elif finish.detail and _needs_refusal_part(finish, self):
-            out += self._explain_refusal(finish, event.choice)
+            out += self._insert_part(Refusal(finish.detail), event.choice)
             finish = Finish("stop", finish.raw, origin=finish.origin)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
         return [*out, ev.ChoiceEnd(finish, event.choice)]
-
-    def _explain_refusal(self, finish: Finish, choice: int) -> list[ev.Event]:
-        """The explanation of a refusal as a part."""
-        index = self.next_index
-        self.next_index += 1
-        return [ev.PartStart(index, Refusal(""), choice), ev.TextDelta(index, finish.detail), ev.PartEnd(index)]
 
     def end_response(self, event: ev.ResponseEnd) -> list[ev.Event]:
         if event.unknown_fields:
@@ -554,12 +548,7 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
     for event in ev.unfold(response):
         if steps.failure is None:
             events += EVENT_STEPS[type(event)](steps, event)
-    folded = ev.fold(events)
-    origins = {choice.index: _origin_not_verbatim(choice.origin) for choice in response.choices}
-    choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
-    return replace(
-        folded, choices=choices, origin=_origin_not_verbatim(response.origin), unknown_fields=response.unknown_fields
-    )
+    return ev.fold_changes(events, response)
 
 
 def _needs_refusal_part(finish: Finish, steps: AnswerSteps) -> bool:
@@ -607,8 +596,3 @@ def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
     if finish is choice.finish and is_same(parts, choice.parts):
         return choice
     return Choice(choice.index, tuple(parts), finish, choice.origin)
-
-
-def _origin_not_verbatim(origin: Origin | None) -> Origin | None:
-    """An origin that is kept for its place and its unknown keys."""
-    return replace(origin, intact=False) if origin is not None and origin.intact else origin

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage, replace_fields
-from toolwire.core.json_values import Body, Path, expect_object, parse_body
+from toolwire.core.json_values import Body, Path, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.tokens import measure_text
 from toolwire.translation import signature_memory
@@ -164,7 +164,7 @@ class StreamTranslation:
         """Translate a whole answer that the provider sent although a stream was requested."""
         provider, options = self._exchange.provider, self._exchange.options
         repairs: list[Path] = []
-        response = provider.read_response(expect_object(parse_body(body, options.max_bytes, repairs), None))
+        response = provider.read_response(parse_object(body, options.max_bytes, repairs))
         self.ledger.note_repairs(repairs)
         self._reader, self._run = provider.make_stream_reader(), None
         out = self._translate_read(list(ev.unfold(replace_fields(response, origin=None))))

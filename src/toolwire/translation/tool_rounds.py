@@ -2,8 +2,7 @@
 
 Anthropic may pause an answer while it runs tools itself (`pause_turn`). And some calls must not reach the client: calls
 of tools that the server added, of tools that the policy removed, or with arguments that the policy refuses or that no
-tool could take. Such calls
-are intercepted, the model gets their results, and all rounds are joined to one answer.
+tool could take. Such calls are intercepted, the model gets their results, and all rounds are joined to one answer.
 """
 
 from __future__ import annotations
@@ -242,17 +241,11 @@ class Rounds(Struct, eq=False):
             elif call.name in self.shown_tools:
                 lines.append(summarise_call(call, result))
         if lines:
-            self._insert_part(Reasoning(), "\n".join(lines))
+            self._insert_part(Reasoning("\n".join(lines), seal=self.placeholder_seal if self.keep_seals else None))
 
-    def _insert_part(self, part: Part, text: str = "") -> None:
-        index = self._next_index
+    def _insert_part(self, part: Part) -> None:
+        self._inserted_events += ev.unfold_part(self._next_index, part)
         self._next_index += 1
-        self._inserted_events.append(ev.PartStart(index, part))
-        if text:
-            self._inserted_events.append(ev.TextDelta(index, text))
-        if isinstance(part, Reasoning) and self.keep_seals and self.placeholder_seal is not None:
-            self._inserted_events.append(ev.SealDelta(index, self.placeholder_seal))
-        self._inserted_events.append(ev.PartEnd(index))
 
     @property
     def removed_tool(self) -> str:

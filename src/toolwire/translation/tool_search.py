@@ -116,7 +116,8 @@ def plan_tool_search(
     loaded = [*_loaded_names(request, name)]
     is_bound = provider.binds_reasoning_to_tools(request.model)
     stale_turns = _last_load(loaded, {*map(_key, deferred)}, direct) if is_bound else 0
-    chosen = (LoadedName(one.name, one.namespace, was_called=True) for one in _chosen_tools(request))
+    choice = request.choice
+    chosen = (LoadedName(one.name, one.namespace, was_called=True) for one in (choice.tools if choice else ()))
     names = tuple(dict.fromkeys([*(one for _, one in loaded), *chosen]))
     return SearchPlan(replace_fields(request, tools=(*tools, search)), name, direct, names, stale_turns)
 
@@ -248,11 +249,6 @@ def _last_load(
             seen.add(key)
             last = number
     return last
-
-
-def _chosen_tools(request: Request) -> Sequence[LoadedName]:
-    choice = request.choice
-    return () if choice is None else [LoadedName(tool.name, tool.namespace) for tool in choice.tools]
 
 
 # --- the search -------------------------------------------------------------------------------------------------------

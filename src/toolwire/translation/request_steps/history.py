@@ -60,7 +60,7 @@ class _CallIds(Struct, eq=False):
             return self._normalise_call(part)
         return self._normalise_result(part) if isinstance(part, Result) else part
 
-    def _normalise_call(self, call: Call) -> Call:
+    def _normalise_call(self, call: Call) -> Part:
         self.call_count += 1
         if self.ledger.is_same_protocol and not call.id:
             return call  # a provider whose protocol leaves ids out pairs results itself
@@ -71,11 +71,13 @@ class _CallIds(Struct, eq=False):
             self.waiting.setdefault((name, bool(call.id)), deque()).append(id)
         if call.id:
             self.latest_ids[call.id] = id
-        if id == call.id:
-            return call
-        code = "id-rewritten" if call.id else "id-added"
-        self.ledger.note(code, source_path(call), f"the call got the id `{id}`")
-        return replace_fields(call, id=id)
+        return self._give_id(call, id, f"the call got the id `{id}`")
+
+    def _give_id(self, part: Call | Result, id: str, what: str) -> Part:
+        if id == part.id:
+            return part
+        self.ledger.note("id-rewritten" if part.id else "id-added", source_path(part), what)
+        return replace_fields(part, id=id)
 
     def _choose_id(self, call: Call) -> str:
         if not call.id:
@@ -105,18 +107,14 @@ class _CallIds(Struct, eq=False):
             unique = self._made_id(id, str(number))
         return unique
 
-    def _normalise_result(self, result: Result) -> Result:
+    def _normalise_result(self, result: Result) -> Part:
         if self.ledger.is_same_protocol and not result.id:
             return result
         id = self.latest_ids.get(result.id, "") if result.id else self._find_call_id(result.name)
         self.unanswered.discard(id)
         if not id:
             id = self._legal_id(result.id or ids.make_legal_id("result"))
-        if id == result.id:
-            return result
-        code = "id-rewritten" if result.id else "id-added"
-        self.ledger.note(code, source_path(result), f"the result got the id of its call, `{id}`")
-        return replace_fields(result, id=id)
+        return self._give_id(result, id, f"the result got the id of its call, `{id}`")
 
     def _find_call_id(self, name: str) -> str:
         """The call that a result without an id belongs to: a call of that name, preferably one without an id."""
