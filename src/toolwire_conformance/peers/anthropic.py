@@ -618,20 +618,14 @@ class AnthropicPeer(peer.Peer):
         frames += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
         return [peer.write_frame(frame["type"], frame) for frame in frames]
 
-    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
-        out = []
-        for frame in frames:
-            if isinstance(frame, str):
-                out.append(peer.write_frame(None, frame))
-                continue
-            if frame["type"] == "message_start":
-                message = self.complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
-                frame = {**frame, "message": message}
-            if frame["type"] == "message_delta":
-                frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
-                frame["delta"] = {"stop_sequence": None, **frame["delta"]}
-            out.append(peer.write_frame(frame["type"], frame))
-        return out
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
+        if frame["type"] == "message_start":
+            message = self.complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
+            frame = {**frame, "message": message}
+        if frame["type"] == "message_delta":
+            frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
+            frame["delta"] = {"stop_sequence": None, **frame["delta"]}
+        return peer.write_frame(frame["type"], frame)
 
     def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         reader = _ClientReader()

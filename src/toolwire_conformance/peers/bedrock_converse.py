@@ -446,17 +446,11 @@ class ConversePeer(peer.Peer):
             for number, (event, data) in enumerate(frames)
         ]
 
-    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
         """A frame is an object whose one key is the event."""
-        out = []
-        for frame in frames:
-            if isinstance(frame, str):
-                out.append(peer.write_frame(None, frame))
-                continue
-            ((event, data),) = frame.items()
-            usual = {"usage": USAGE, "metrics": {"latencyMs": 5}} if event == "metadata" else {}
-            out.append(peer.write_frame(event, {**usual, **data} if isinstance(data, dict) else peer.encode_json(data)))
-        return out
+        ((event, data),) = frame.items()
+        usual = {"usage": USAGE, "metrics": {"latencyMs": 5}} if event == "metadata" else {}
+        return peer.write_frame(event, {**usual, **data} if isinstance(data, dict) else peer.encode_json(data))
 
     def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         reader = _ClientReader()

@@ -462,11 +462,8 @@ class GeminiPeer(peer.Peer):
             frames.append({"candidates": [last], "usageMetadata": body["usageMetadata"]})
         return self.complete_frames(frames or [body], body["modelVersion"])
 
-    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
-        def complete(frame: Json) -> Json:
-            return self.complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame
-
-        return [peer.write_frame(None, complete(frame)) for frame in frames]
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
+        return peer.write_frame(None, frame if "error" in frame else self.complete_answer(frame, model))
 
     def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         body: Object = {}

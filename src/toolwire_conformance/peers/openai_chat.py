@@ -313,19 +313,16 @@ class ChatPeer(peer.Peer):
             frames.append({"choices": [], "usage": body["usage"]})
         return [*self.complete_frames([*frames], body["model"]), peer.write_frame(None, "[DONE]")]
 
-    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
         """`{"delta": …, "finish_reason": …}` is short for a chunk with one choice, `{"usage": …}` for one without."""
+        if "error" in frame:
+            return peer.write_frame(None, frame)
         head = {"id": "chatcmpl-conformance", "object": "chat.completion.chunk", "created": 1767225600, "model": model}
-        out = []
-        for frame in frames:
-            if isinstance(frame, dict) and "error" not in frame:
-                rest = {key: value for key, value in frame.items() if key not in ("delta", "finish_reason")}
-                if "delta" in frame:
-                    choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
-                    rest = {"choices": [choice], **rest}
-                frame = {**head, "choices": [], **rest}
-            out.append(peer.write_frame(None, frame))
-        return out
+        rest = {key: value for key, value in frame.items() if key not in ("delta", "finish_reason")}
+        if "delta" in frame:
+            choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
+            rest = {"choices": [choice], **rest}
+        return peer.write_frame(None, {**head, "choices": [], **rest})
 
     def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         body: Object = {"object": "chat.completion", "choices": []}

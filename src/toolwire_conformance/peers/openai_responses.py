@@ -482,24 +482,17 @@ class ResponsesPeer(peer.Peer):
         frames.append({"type": f"response.{body['status']}", "response": body})
         return self.complete_frames([*frames], body["model"])
 
-    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
-        """Fill in sequence numbers, event lines and the response object; its final output is the finished items."""
-        done: list[Object] = []
-        out = []
-        for number, frame in enumerate(frames):
-            if isinstance(frame, str):
-                out.append(peer.write_frame(None, frame))
-                continue
-            kind = frame["type"]
-            if kind == "response.output_item.done":
-                done.append(frame["item"])
-            if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
-                rest: Object = {"status": "in_progress", "usage": None}
-                if kind in END_STATUSES:
-                    rest = {"status": END_STATUSES[kind], "output": done}
-                frame = {**frame, "response": self.complete_answer({**rest, **frame.get("response", {})}, model)}
-            out.append(peer.write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
-        return out
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
+        """Fill in the sequence number, the event line and the response object; its final output is the finished
+        items."""
+        kind = frame["type"]
+        if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
+            rest: Object = {"status": "in_progress", "usage": None}
+            if kind in END_STATUSES:
+                done = [one["item"] for one in objects(earlier) if one["type"] == "response.output_item.done"]
+                rest = {"status": END_STATUSES[kind], "output": done}
+            frame = {**frame, "response": self.complete_answer({**rest, **frame.get("response", {})}, model)}
+        return peer.write_frame(kind, {"type": kind, "sequence_number": len(earlier), **frame})
 
     def fold_stream(self, frames: list[peer.SseFrame]) -> peer.FoldedStream:
         reader = _ClientReader()

@@ -188,9 +188,16 @@ class Peer(ABC):
     def write_stream(self, body: Object) -> list[str]:
         """A whole answer as the frames of a stream."""
 
-    @abstractmethod
     def complete_frames(self, frames: list[Json], model: str) -> list[str]:
-        """Fill in the usual fields of the frames of a case."""
+        """The frames of a case, with their usual fields filled in; text is written as it is."""
+        return [
+            self.complete_frame(frame, model, frames[:number]) if isinstance(frame, dict) else write_frame(None, frame)
+            for number, frame in enumerate(frames)
+        ]
+
+    @abstractmethod
+    def complete_frame(self, frame: Object, model: str, earlier: list[Json]) -> str:
+        """One of them, after those that are earlier in the stream."""
 
     @abstractmethod
     def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
