@@ -36,9 +36,9 @@ from toolwire.core.ir import (
     TokenLogprob,
     UnknownField,
     Usage,
-    not_verbatim,
 )
 from toolwire.core.json_values import Json
+from toolwire.core.provenance import not_verbatim
 
 
 class SourceFrame(Struct, frozen=True, gc=False):

@@ -612,11 +612,6 @@ def without_wire(origin: Origin | None) -> Origin | None:
     return None if origin is None else replace(origin, wire=None, intact=False)
 
 
-def not_verbatim(origin: Origin | None) -> Origin | None:
-    """An origin that is kept for its place and its unknown keys."""
-    return replace(origin, intact=False) if origin is not None and origin.intact else origin
-
-
 def is_same(new: Sequence[object], old: Sequence[object]) -> bool:
     """Are these the very same objects? A step that changes nothing must return its input, so that it stays verbatim."""
     return len(new) == len(old) and all(map(is_, new, old))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField, not_verbatim
+from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField
 from toolwire.core.json_values import Json, Object, Path
 
 
@@ -49,6 +49,11 @@ def loosen_response(response: Response) -> Response:
         return response
     choices = tuple([replace(choice, origin=not_verbatim(choice.origin)) for choice in response.choices])
     return replace(response, choices=choices, origin=not_verbatim(response.origin))
+
+
+def not_verbatim(origin: Origin | None) -> Origin | None:
+    """An origin that is kept for its place and its unknown keys."""
+    return replace(origin, intact=False) if origin is not None and origin.intact else origin
 
 
 def is_nonempty(value: Json) -> bool:
