@@ -10,6 +10,9 @@ import pytest
 
 from gateway.case_gateway import Object, differences, open_case_transport
 from gateway.provider import PROTOCOLS, refusal
+from toolwire.core.ir import Failure
+from toolwire.gateway.exchange.error_replies import read_token_limit
+from toolwire.protocols import CODECS
 from toolwire_conformance.transports import HttpTransport
 
 ASKED = 128_000
@@ -144,3 +147,9 @@ def test_a_window_that_is_full_is_told_at_once(through: HttpTransport) -> None:
         )
         == []
     )
+
+
+@pytest.mark.parametrize("target", WORDS)
+def test_a_limit_that_no_counter_takes_is_none(target: str) -> None:
+    failure = Failure("invalid", WORDS[target].replace("32769", "9" * 5000).replace("32768", "9" * 5000), 400)
+    assert read_token_limit(failure, CODECS[target].constraints) is None

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from toolwire.core.codec import RateLimit
-from toolwire.core.errors import MAX_WAIT, find_wait, is_lasting
+from toolwire.core.errors import (
+    MAX_RETRY_AFTER,
+    MAX_WAIT,
+    find_wait,
+    is_context_overflow,
+    is_lasting,
+    read_overflow_counts,
+    read_retry_after_message,
+)
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
 from toolwire.protocols import CODECS
 
@@ -113,3 +121,38 @@ def test_the_wait_for_limits_that_are_used_up() -> None:
 def test_a_bucket_has_room_long_before_it_is_full() -> None:
     assert find_wait((RateLimit("requests", limit=10_000, remaining=0, reset_after=86_340.0),)) == 8.634
     assert find_wait((RateLimit("requests", limit=200, remaining=0, reset_after=86_340.0),)) == MAX_WAIT
+
+
+NUMBER = "9" * 5000
+LARGE_NUMBERS = {
+    "a context": f"request ({NUMBER}9 tokens) exceeds the available context size ({NUMBER} tokens)",
+    "Anthropic's context": f"too long: {NUMBER}9 tokens > {NUMBER}",
+    "OpenAI's context": f"maximum context length is {NUMBER} tokens, however you requested {NUMBER}9 tokens",
+    "a wait": f"try again in {NUMBER}s",
+}
+
+
+@pytest.mark.parametrize("said", LARGE_NUMBERS)
+@pytest.mark.parametrize("protocol", CODECS)
+def test_a_number_that_no_clock_or_counter_takes_is_no_end(protocol: str, said: str) -> None:
+    """Of a provider: its error is read and written all the same, and another provider can be asked."""
+    codec, message = CODECS[protocol], LARGE_NUMBERS[said]
+    delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{'9' * 400}s"}
+    error = {"message": message, "code": NUMBER, "retry_after": 1e308, "details": [delay]}
+    for body in (error, {"error": error}, {"error": {**error, "code": 99_999, "status": 99_999}}):
+        for headers in ({}, {"retry-after": "9" * 400}, {"retry-after-ms": "9" * 4000}):
+            failure = codec.read_error(body, 429, headers)
+            assert failure.retry_after is None or failure.retry_after <= MAX_RETRY_AFTER
+            assert 400 <= codec.write_error(codec.read_error(body, 0, headers)).status < 600
+            for other in CODECS.values():
+                assert 400 <= other.write_error(failure).status < 600
+
+
+def test_the_words_of_servers_are_searched_at_the_start_and_the_end_of_a_long_message() -> None:
+    """Some repeat the whole request in between; a search of 2 MB would take a second of the event loop."""
+    words, long = "maximum context length is 10 tokens, you requested 20 tokens", "x" * 100_000
+    for message, is_found in ((words + long, True), (long + words, True), (long + words + long, False)):
+        assert is_context_overflow(message) is is_found
+        assert (read_overflow_counts(message) is not None) is is_found
+    assert read_retry_after_message(f"{long} try again in 2s") == 2.0
+    assert read_retry_after_message(f"{long} try again in 2s {long}") is None

@@ -80,6 +80,14 @@ def failure_kind_for_status(status: int) -> str:
     return FAILURE_KIND_BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
 
 
+MAX_RETRY_AFTER = 1e9
+"""Seconds. Providers can send any number, and dates have an end."""
+
+
+def bound_wait(seconds: float) -> float:
+    return min(max(0.0, seconds), MAX_RETRY_AFTER)
+
+
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds in `retry-after-ms` or `retry-after`. A date is compared with that of the answer, in `date`: there is
     no other clock here."""
@@ -87,9 +95,20 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = lower.get(name, "")
         if value.isascii() and value.replace(".", "", 1).isdecimal():
-            return float(value) / unit
+            return bound_wait(float(value) / unit)
     until, said = (read_http_date(lower.get(name, "")) for name in ("retry-after", "date"))
-    return None if until is None or said is None else max(0.0, until - said)
+    return None if until is None or said is None else bound_wait(until - said)
+
+
+MAX_SEARCHED = 32_000
+"""Characters of an error that are searched for the words of servers: a regular expression keeps the event loop busy."""
+
+
+def cut_for_search(message: str) -> str:
+    """The start and the end of a message: some servers repeat the whole request in between."""
+    if len(message) <= MAX_SEARCHED:
+        return message
+    return f"{message[: MAX_SEARCHED // 2]}\n{message[-MAX_SEARCHED // 2 :]}"
 
 
 _RETRY_PHRASE = re.compile(r"(?:try again|retry) in ([\d.]+ ?[a-z]+(?:[\d.]+[a-z]+)*)", re.IGNORECASE)
@@ -98,7 +117,7 @@ _UNIT_WORD = re.compile(r" ?([smh])(?:ec|econd|in|inute|our)s?$")
 
 def read_retry_after_message(message: str) -> float | None:
     """The seconds in a message such as `try again in 1.5s`, `6m0s` or `20 seconds`."""
-    found = _RETRY_PHRASE.search(message)
+    found = _RETRY_PHRASE.search(cut_for_search(message))
     return None if found is None else read_duration(_UNIT_WORD.sub(r"\1", found[1].lower()).replace(" ", ""))
 
 
@@ -188,7 +207,7 @@ _OVERFLOW = re.compile(
 """How OpenAI, Anthropic, Google, Bedrock, xAI, Groq, Mistral, Moonshot, OpenRouter, Copilot, DashScope, vLLM,
 llama.cpp, LM Studio and Ollama say that a prompt does not fit."""
 
-_USED, _LIMIT = r"(?P<used>[\d,]+)", r"(?P<limit>[\d,]+)"
+_USED, _LIMIT = r"(?P<used>[\d,]{1,24})", r"(?P<limit>[\d,]{1,24})"
 _OVERFLOW_COUNTS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -208,11 +227,12 @@ _OVERFLOW_COUNTS = tuple(
 
 def is_context_overflow(message: str) -> bool:
     """Does the message of an error say that the prompt does not fit into the model's context?"""
-    return _OVERFLOW.search(message) is not None
+    return _OVERFLOW.search(cut_for_search(message)) is not None
 
 
 def read_overflow_counts(message: str) -> tuple[int, int] | None:
     """The tokens of the prompt and of the context, where the message names both."""
+    message = cut_for_search(message)
     for pattern in _OVERFLOW_COUNTS:
         found = pattern.search(message)
         if found is not None:

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, Constraints, EndpointMatch, WriteContext
+from toolwire.core.errors import cut_for_search
 from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
+from toolwire.core.rate_limits import MAX_DIGITS
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Upstream
 from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.http.admission import RETRY_AFTER
@@ -123,7 +125,7 @@ def is_missing_path(upstream: Upstream, failure: Failure) -> bool:
     """Does the provider not have the path that it was asked at? A model that it does not have is named."""
     if failure.status not in (404, 405) or failure.kind == "context":
         return False
-    message = failure.message
+    message = cut_for_search(failure.message)
     return upstream.model not in message and "model" not in message.lower() and bool(MISSING_PATH.search(message))
 
 
@@ -313,7 +315,7 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
 
 def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:
     """Does the provider refuse a seal? Without seals it may answer."""
-    text = f"{failure.code} {failure.message}"
+    text = cut_for_search(f"{failure.code} {failure.message}")
     return failure.kind == "invalid" and constraints.seal_error_pattern.search(text) is not None
 
 
@@ -338,7 +340,7 @@ def is_tool_refusal(failure: Failure) -> bool:
     """Does the provider refuse the tools of a request? With tools in the prompt it may answer."""
     # llama.cpp says it with status 500, OpenRouter with 404.
     is_kind = failure.kind in ("invalid", "not_found", "server", "unprocessable") or failure.status == 405
-    return is_kind and TOOL_REFUSALS.search(failure.message) is not None
+    return is_kind and TOOL_REFUSALS.search(cut_for_search(failure.message)) is not None
 
 
 MAX_REFUSAL = 4000
@@ -360,9 +362,10 @@ def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, b
     request. None if there is none, or it is too small."""
     if failure.kind not in ("invalid", "context"):
         return None
+    message = cut_for_search(failure.message)
     for pattern in constraints.token_limit_error_patterns:
-        found = pattern.search(failure.message)
-        if found is not None:
+        found = pattern.search(message)
+        if found is not None and all(len(number or "") <= MAX_DIGITS for number in found.groups()):
             numbers = {name: int(number) for name, number in found.groupdict().items() if number is not None}
             limit = numbers.get("most") or numbers.get("below", 0) - 1
             if "window" in numbers:

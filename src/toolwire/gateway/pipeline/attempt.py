@@ -212,12 +212,18 @@ async def retry_after_pause(
 async def _read_error_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> AttemptFailed:
-    upstream, exchange = prepared.upstream, prepared.exchange
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
-        return error_replies.transport_error(call, upstream, data)
+        return error_replies.transport_error(call, prepared.upstream, data)
     if response.status < 400:
-        return error_replies.redirect_error(call, upstream, response.status)
+        return error_replies.redirect_error(call, prepared.upstream, response.status)
+    return await run_by_size(len(data), lambda: _translate_error(call, prepared, response, data))
+
+
+def _translate_error(
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse, data: bytes
+) -> AttemptFailed:
+    upstream, exchange = prepared.upstream, prepared.exchange
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
     if failure.kind == "rate" and failure.retry_after is None:

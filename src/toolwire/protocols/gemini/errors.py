@@ -13,6 +13,7 @@ from toolwire.core.errors import (
     GATEWAY_CODES,
     MAX_WAIT,
     OVERFLOW_KINDS,
+    bound_wait,
     failure_kind_for_status,
     is_context_overflow,
     is_used_up,
@@ -81,14 +82,14 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
         return Failure(kind, read_unshaped_error(node, status), status, retry_after=retry_after, origin=origin)
     status_name = str(error.get("status") or "")
     code = error.get("code")
-    if not status and isinstance(code, int):
+    if not status and isinstance(code, int) and 400 <= code < 600:
         status = code
     message = str(error.get("message") or status_name or f"the provider answered with status {status}")
     retry_after = read_retry_after_message(message) if retry_after is None else retry_after
     listed = error.get("details")
     details = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     delays = [item["retryDelay"] for item in details if isinstance(item.get("retryDelay"), str)]
-    seconds = next((float(match[1]) for match in map(_DURATION.fullmatch, delays) if match), retry_after)
+    seconds = next((bound_wait(float(match[1])) for match in map(_DURATION.fullmatch, delays) if match), retry_after)
     violations = [rows[0] for item in details if isinstance(rows := item.get("fieldViolations"), list) and rows]
     param = next((str(row.get("field") or "") for row in violations if isinstance(row, dict)), "")
     kind = _failure_kind(status_name, status, message, details)

@@ -104,7 +104,8 @@ def _find_error_object(body: Json) -> Object:
 
 
 def _read_number(value: Json) -> int:
-    return value if isinstance(value, int) else int(value) if isinstance(value, str) and value.isdecimal() else 0
+    is_number = isinstance(value, str) and len(value) == 3 and value.isdecimal()
+    return value if isinstance(value, int) else int(value) if is_number else 0
 
 
 def _failure_kind(code: str, type_: str, message: str, status: int) -> str:

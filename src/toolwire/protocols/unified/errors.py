@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
     CONTEXT_CODE,
+    bound_wait,
     failure_kind_for_status,
     read_retry_after,
     read_unshaped_error,
@@ -49,7 +50,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
 def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
     """An `error` object, in a whole answer or in a stream."""
     given = error.get("status")
-    status = given if isinstance(given, int) and not isinstance(given, bool) else status
+    status = given if isinstance(given, int) and 400 <= given < 600 else status
     kind = KIND_BY_ERROR_TYPE.get(text_field(error, "type")) or _failure_kind(status)
     wait = error.get("retry_after")
     return Failure(
@@ -58,7 +59,7 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
         status or STATUS_BY_FAILURE_KIND[kind],
         text_field(error, "code"),
         text_field(error, "path"),
-        None if wait is None or isinstance(wait, (bool, str, list, dict)) else to_float(wait),
+        None if wait is None or isinstance(wait, (bool, str, list, dict)) else bound_wait(to_float(wait)),
         Origin(NAME, path, error),
     )
 
