@@ -97,6 +97,7 @@ class Counters(Protocol):
 
     def settle_now(self, settlement: Settlement) -> bool:
         """Settle without waiting, where the counters are in this process; False where `settle` has to be awaited."""
+        return False
 
     async def settle(self, settlements: Sequence[Settlement]) -> StoreDown | None:
         """Replace what these reservations hold by what was used. A reservation that is not known, because it was

@@ -16,6 +16,7 @@ from msgspec import Struct
 from toolwire.gateway.features.limits.counters import (
     KEPT_SECONDS,
     Charge,
+    Counters,
     CounterState,
     CounterUse,
     Reserved,
@@ -51,7 +52,7 @@ class _Hold(Struct, eq=False, gc=False):
     is_released: bool = False
 
 
-class MemoryCounters:
+class MemoryCounters(Counters):
     def __init__(self, file: CounterFile | None = None, clock: Callable[[], float] = time.time) -> None:
         self._file, self._clock = file, clock
         self.cells: dict[str, _Cell] = {}

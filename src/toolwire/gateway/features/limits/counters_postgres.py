@@ -5,11 +5,12 @@ lock, and it takes one round trip."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from toolwire.gateway.features.limits.counters import (
     KEPT_SECONDS,
     Charge,
+    Counters,
     CounterState,
     CounterUse,
     Reserved,
@@ -32,7 +33,7 @@ _SWEEP_COUNTERS = f"DELETE FROM toolwire_counters WHERE ends <= {_NOW} - {KEPT_S
 _SWEEP_RESERVATIONS = f"DELETE FROM toolwire_reservations WHERE expires <= {_NOW} - {KEPT_SECONDS}"
 
 
-class PostgresCounters:
+class PostgresCounters(Counters):
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None, **pool_options: Unpack[PoolOptions]):
         """`clock` replaces that of the server, in tests."""
         self._pool = PostgresPool(url, **pool_options)
@@ -45,16 +46,11 @@ class PostgresCounters:
             [charge.amount for charge in charges],
             [charge.limit for charge in charges],
         )
-        rows = await self._pool.run_work(
-            lambda connection: connection.fetch(_RESERVE, id, *columns, lease, self._now()), is_idempotent=True
-        )
+        rows = await self._fetch(_RESERVE, id, *columns, lease, self._now())
         if isinstance(rows, StoreDown):
             return rows
         states = tuple(CounterState(taken, opens_after) for taken, opens_after, _ in rows)
         return Reserved(states, tuple(index for index, row in enumerate(rows) if row[2]))
-
-    def settle_now(self, settlement: Settlement) -> bool:
-        return False
 
     async def settle(self, settlements: Sequence[Settlement]) -> StoreDown | None:
         rows = [
@@ -63,20 +59,15 @@ class PostgresCounters:
             for place, amount in enumerate(settlement.amounts, 1)
         ]
         columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-        return _none_if_done(
-            await self._pool.run_work(lambda connection: connection.execute(_SETTLE, *columns), is_idempotent=True)
-        )
+        done = await self._fetch(_SETTLE, *columns)
+        return done if isinstance(done, StoreDown) else None
 
     async def renew(self, ids: Sequence[str], lease: float) -> StoreDown | None:
-        values = (self._now(), lease, list(ids))
-        return _none_if_done(
-            await self._pool.run_work(lambda connection: connection.execute(_RENEW, *values), is_idempotent=True)
-        )
+        done = await self._fetch(_RENEW, self._now(), lease, list(ids))
+        return done if isinstance(done, StoreDown) else None
 
     async def list_counters(self) -> list[CounterUse] | StoreDown:
-        rows = await self._pool.run_work(
-            lambda connection: connection.fetch(_LIST_COUNTERS, self._now()), is_idempotent=True
-        )
+        rows = await self._fetch(_LIST_COUNTERS, self._now())
         return rows if isinstance(rows, StoreDown) else [CounterUse(*row) for row in rows]
 
     async def sweep(self) -> StoreDown | None:
@@ -89,9 +80,8 @@ class PostgresCounters:
     async def close(self) -> None:
         await self._pool.close()
 
+    async def _fetch(self, statement: str, *values: object) -> Sequence[Any] | StoreDown:
+        return await self._pool.run_work(lambda connection: connection.fetch(statement, *values), is_idempotent=True)
+
     def _now(self) -> float | None:
         return None if self._clock is None else self._clock()
-
-
-def _none_if_done(result: str | StoreDown) -> StoreDown | None:
-    return result if isinstance(result, StoreDown) else None

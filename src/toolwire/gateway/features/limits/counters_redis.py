@@ -31,6 +31,7 @@ from toolwire.gateway.features.limits.counters import (
     Charge,
     CounterState,
     CounterUse,
+    ForgetfulCounters,
     Persistence,
     Reserved,
     Settlement,
@@ -72,7 +73,7 @@ class _Call(Struct, eq=False):
     answer: asyncio.Future[Any]
 
 
-class RedisCounters:
+class RedisCounters(ForgetfulCounters):
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         """`clock` replaces that of the server, in tests."""
         self._url, self._clock = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url, clock
@@ -133,9 +134,6 @@ class RedisCounters:
         if not values:
             return "unknown"
         return "all" if values.get("appendonly") == "yes" else "snapshots" if values.get("save") else "nothing"
-
-    def settle_now(self, settlement: Settlement) -> bool:
-        return False
 
     async def settle(self, settlements: Sequence[Settlement]) -> StoreDown | None:
         fields: list[str | int] = []

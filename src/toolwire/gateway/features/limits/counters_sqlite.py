@@ -13,6 +13,7 @@ from msgspec import Struct
 from toolwire.gateway.features.limits.counters import (
     KEPT_SECONDS,
     Charge,
+    Counters,
     CounterState,
     CounterUse,
     Reserved,
@@ -79,7 +80,7 @@ class CounterFile:
         await self._worker.close()
 
 
-class SqliteCounters:
+class SqliteCounters(Counters):
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = CounterFile(path, clock)
         self._worker = self._file._worker
@@ -103,9 +104,6 @@ class SqliteCounters:
             return Reserved(tuple(states), tuple(refused))
 
         return await self._worker.run_work(work)
-
-    def settle_now(self, settlement: Settlement) -> bool:
-        return False
 
     async def settle(self, settlements: Sequence[Settlement]) -> StoreDown | None:
         def work(connection: sqlite3.Connection, now: float) -> None:

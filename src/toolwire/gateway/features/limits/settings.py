@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
@@ -26,7 +26,6 @@ from toolwire.policy.rules import Globs
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
-SELECTORS = ("key", "team", "provider", "model", "agent")
 Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
 AMOUNTS: Mapping[str, tuple[Measure, Unit]] = {
     "requests_per_minute": ("requests", "minute"),
@@ -43,10 +42,9 @@ AMOUNTS: Mapping[str, tuple[Measure, Unit]] = {
 AMOUNT_FIELDS = tuple(AMOUNTS)
 MONEY_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith("dollars"))
 MAX_NAME = 100
-_URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"
-
-
 LimitSelector = Literal["key", "team", "provider", "model", "agent"]
+SELECTORS: tuple[LimitSelector, ...] = get_args(LimitSelector)
+_URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"
 
 
 class Limit(LimitAmounts, frozen=True, kw_only=True):
@@ -159,9 +157,7 @@ def _read_limit(
     if values is None:
         return None
     limit = Limit(**values)
-    if all(getattr(limit, field) is None for field in AMOUNT_FIELDS) and not any(
-        field in table for field in AMOUNT_FIELDS
-    ):
+    if table.keys().isdisjoint(AMOUNT_FIELDS):
         place.add("this limit has no amount", f"add one of: {', '.join(AMOUNT_FIELDS)}")
     if limit.soft and limit.on_store_down is not None:
         place.at("on_store_down").add("a soft limit refuses nothing", "remove `on_store_down` or `soft`")
