@@ -14,7 +14,7 @@ from msgspec import Struct
 from toolwire.core import ir
 from toolwire.core.codec import Codec
 from toolwire.core.framing import SSE_FRAMING, Framing
-from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
+from toolwire.core.json_values import Json, Malformed, Path, encode_text, json_pointer, parse_object
 from toolwire.core.losses import Loss
 from toolwire.core.sse import FrameTooLong
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
@@ -31,9 +31,10 @@ from toolwire.gateway.surfaces.console.rows import (
     loss_row,
     milliseconds,
 )
-from toolwire.gateway.telemetry.conversations import result_text
+from toolwire.gateway.telemetry.conversations import full_name, result_text
 from toolwire.gateway.telemetry.log import log_path, read_captured_response
 from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
+from toolwire.policy.rules import tool_name
 from toolwire.protocols import CODECS
 
 MAX_BODY = 4 * 1024 * 1024
@@ -53,9 +54,8 @@ def describe_exchange(
     record: ExchangeRecord, worker: int, clean: CleanText, words: tuple[str, str] = ("", "")
 ) -> api.ExchangeDetail:
     clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
-    capture = record.traffic.capture
+    capture, calls = record.traffic.capture, list_upstream_calls(record)
     client = CODECS.get(record.client.protocol)
-    calls = capture.upstream_calls if capture is not None else []
     request = read_request(client, capture.client_request) if capture is not None and client is not None else None
     provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
     losses, renamed = list_losses(record), calls[-1].renamed_tools if calls else {}
@@ -227,7 +227,7 @@ def read_request(codec: Codec | None, body: bytes) -> ReadRequest | None:
     if codec is None or not body:
         return None
     try:
-        json = expect_object(decode(body), None)
+        json = parse_object(body)
         return ReadRequest(codec.read_request(json), json)
     except (Malformed, RecursionError):
         return None
@@ -259,19 +259,19 @@ def pair_tools(
     losses: Sequence[tuple[Loss, bool]],
 ) -> Iterator[api.ToolRow]:
     """The tools of the client with what became of each, then those that were added."""
-    sent = {renamed.get(tool_name(tool), tool_name(tool)): tool for tool in list_tools(provider)}
+    sent = {renamed.get(name := shown_name(tool), name): tool for tool in list_tools(provider)}
     by_mention = index_losses([loss for loss, is_in_answer in losses if not is_in_answer])
     for tool in list_tools(client):
-        name = tool_name(tool)
+        name = shown_name(tool)
         match = sent.pop(name, None)
         place = json_pointer(ir.source_path(tool))
         concerned = {**by_mention.get(place, {}), **by_mention.get(f"`{name}`", {})} if place else {}
         reasons = [f"{loss.what}: {loss.why}" for _, loss in sorted(concerned.items(), key=itemgetter(0))]
-        provider_name = tool_name(match) if match is not None else ""
+        provider_name = shown_name(match) if match is not None else ""
         yield api.ToolRow(
             client_name=name,
             provider_name=provider_name,
-            kind=tool_kind(tool),
+            kind=tool_name(tool).kind,
             state=_tool_state(name, provider_name, bool(reasons)),
             reasons=reasons,
             client_declaration=write_declaration(client, tool),
@@ -280,8 +280,8 @@ def pair_tools(
     for tool in sent.values():
         yield api.ToolRow(
             client_name="",
-            provider_name=tool_name(tool),
-            kind=tool_kind(tool),
+            provider_name=shown_name(tool),
+            kind=tool_name(tool).kind,
             state="added",
             reasons=[],
             client_declaration="",
@@ -315,14 +315,9 @@ def list_tools(read: ReadRequest | None) -> tuple[ir.AnyTool, ...]:
     return ir.list_declared_tools(read.request) if read is not None else ()
 
 
-def tool_name(tool: ir.AnyTool) -> str:
-    if isinstance(tool, ir.Tool):
-        return f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
-    return (tool.name or tool.tool) if isinstance(tool, ir.ProviderTool) else tool.kind
-
-
-def tool_kind(tool: ir.AnyTool) -> str:
-    return tool.kind if isinstance(tool, ir.Tool | ir.Opaque) else tool.tool
+def shown_name(tool: ir.AnyTool) -> str:
+    name = tool_name(tool)
+    return f"{name.namespace}.{name.name}" if name.namespace else name.name
 
 
 def write_declaration(read: ReadRequest | None, tool: ir.AnyTool | None) -> str:
@@ -418,12 +413,10 @@ def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[api.CallSi
 def describe_call(
     call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]
 ) -> api.CallSide:
-    name = call.tool if isinstance(call, ir.ProviderCall) else call.name
-    namespace = call.namespace if isinstance(call, ir.Call) else ""
     result = results.get(call.id)
     return api.CallSide(
         id=call.id,
-        name=f"{namespace}.{name}" if namespace else name,
+        name=full_name(call),
         arguments=call.arguments,
         result=result_text(result)[:MAX_RESULT] if result is not None else "",
         has_result=result is not None,
@@ -436,7 +429,7 @@ def describe_call(
 
 def time_steps(record: ExchangeRecord) -> Iterator[api.TimedStep]:
     """Preparing, then waiting for and reading each answer, with what the gateway did in between, then the end."""
-    calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else []
+    calls = list_upstream_calls(record)
     last = record.started
     for number, call in enumerate(calls):
         yield _step(record, _name_pause(calls, number), "", last, call.started)

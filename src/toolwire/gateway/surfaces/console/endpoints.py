@@ -422,11 +422,8 @@ class Console:
         place = parse_exchange_id(id)
         if place is None:
             return None
-        if place[0] != self._worker:
-            return await self._peers.ask(place[0], question)
-        async for data in await self._answer_question(question):
-            return data
-        return None
+        is_own = place[0] == self._worker
+        return await self._answer_once(question) if is_own else await self._peers.ask(place[0], question)
 
     def _own_providers(self) -> list[api.ProviderRow]:
         runtime, _ = self._running()
@@ -524,7 +521,7 @@ class Console:
     def write_upstream_body(self, record: ExchangeRecord, part: str) -> bytes:
         """The last request to a provider. Only for workers: only the client's keys, which they do not know, are
         removed."""
-        calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else ()
+        calls = detail.list_upstream_calls(record)
         body = calls[-1].body if calls else b""
         text = body.decode("utf-8", "surrogateescape")
         return hide_secrets(text, record.client.secrets).encode("utf-8", "surrogateescape")

@@ -14,6 +14,7 @@ from toolwire.gateway.models.merge import merge_models
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.surfaces.console.api import Cooldown, KeyState, ModelList, ModelRow, ProviderRow, RateLimit
+from toolwire.gateway.surfaces.console.detail import list_upstream_calls
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import REFUSED_HERE
 from toolwire.protocols import CODECS
@@ -103,7 +104,7 @@ def list_rate_limits(provider: Provider, runtime: Runtime, recent: RecentExchang
     if provider.account:
         return write_rate_limits(*runtime.health.rate_limits.get(provider.label, (0.0, ())))
     for record in recent.newest_first():
-        for call in reversed(record.traffic.capture.upstream_calls if record.traffic.capture is not None else ()):
+        for call in reversed(list_upstream_calls(record)):
             if call.provider == provider.name and call.status:
                 at = record.started_at
                 return write_rate_limits(at, CODECS[call.protocol].http.read_rate_limits(call.headers, at))
