@@ -18,7 +18,7 @@ from toolwire.core import ir
 from toolwire.core.codec import Codec
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.core.json_values import Json, Malformed, decode, encode, parse_object
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.redact import SecretFilter, find_secrets, redact
@@ -107,7 +107,7 @@ class Recordings:
         host = request.address.host
         codec = CODECS[read_protocol(host)]
         text = redact(msgspec.json.format(request.body, indent=2).decode())  # as it was recorded
-        found = self._answers.get((host, digest_conversation(codec, expect_object(decode(text.encode()), None))))
+        found = self._answers.get((host, digest_conversation(codec, parse_object(text.encode()))))
         if found is None:
             what = f"there is no recorded answer to this conversation in {self._folder}: record it with `record=`"
             error = codec.write_error(Failure("not_found", what, 404))

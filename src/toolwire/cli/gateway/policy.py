@@ -17,7 +17,7 @@ from toolwire.cli.config import load_or_report
 from toolwire.cli.translation.translate import node_as_json
 from toolwire.core import ir
 from toolwire.core.codec import Codec
-from toolwire.core.json_values import Json, Malformed, decode, expect_object, json_pointer
+from toolwire.core.json_values import Json, Malformed, json_pointer, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.policies import load_presets, preset_rules
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     client = usage.find_protocol(args.client, "--client")
     config = load_or_report(args.config)
     try:
-        request = client.read_request(expect_object(decode(terminal.read_input(args.file)), None))
+        request = client.read_request(parse_object(terminal.read_input(args.file)))
     except Malformed as bad:
         hint = f"the input was read as {args.client}; check --client"
         raise CommandError(f"{args.file or 'the input'}: {bad}", hint) from None

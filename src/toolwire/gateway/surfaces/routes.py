@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from toolwire.core import tokens
 from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
-from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.core.json_values import Json, Malformed, decode, encode, parse_object
 from toolwire.core.version import VERSION
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import Caller
@@ -557,7 +557,7 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
     exchange = Exchange(call.client_codec, upstream.codec, options)
     try:
         translation = await run_by_size(len(call.body.data), lambda: exchange.translate_request(body))
-        translated = expect_object(decode(translation.body), None)
+        translated = parse_object(translation.body)
     except Malformed:
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))

@@ -19,7 +19,7 @@ from msgspec import Struct
 from toolwire.core.codec import Codec
 from toolwire.core.events import fold
 from toolwire.core.ir import Call, Failure, Part, Request, Response, Result, Role, Text, Tool, Turn, plain_text
-from toolwire.core.json_values import Json, Object, decode, encode, expect_object
+from toolwire.core.json_values import Json, Object, decode, encode, parse_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.app import Gateway, app
 from toolwire.gateway.exchange.headers import LOSSES_HEADER
@@ -93,7 +93,7 @@ class DemoProvider:
             await request.send_body(b"", more=False)
             return
         codec, endpoint = found
-        parsed = expect_object(decode(body), None)
+        parsed = parse_object(body)
         self.received = (request.path, parsed)
         stream = bool(parsed.get("stream")) if endpoint.stream is None else endpoint.stream
         model = endpoint.model or str(parsed.get("model", ""))

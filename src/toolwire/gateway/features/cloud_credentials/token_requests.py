@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.core.json_values import Malformed, Object, decode
+from toolwire.core.json_values import Malformed, Object, parse_object
 from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem, clean_detail
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import RequestSender, UpstreamRequest
@@ -86,10 +86,9 @@ class TokenRequests:
 
 def read_object(data: bytes) -> Object | None:
     try:
-        found = decode(data)
+        return parse_object(data)
     except Malformed:
         return None
-    return found if isinstance(found, dict) else None
 
 
 ERROR_KEYS = ("error", "error_code", "code", "error_description", "message", "Message")

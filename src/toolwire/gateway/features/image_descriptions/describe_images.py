@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure, Media, Request, Result, Settings, Text, Turn, plain_text
-from toolwire.core.json_values import Malformed, decode, encode, expect_object
+from toolwire.core.json_values import Malformed, encode, parse_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Runtime
@@ -190,7 +190,7 @@ def _read_answer(codec: Codec, answer: AttemptAnswer) -> str | Failure:
     if not isinstance(answer, Reply):
         raise TypeError("the pipeline streams the answer to a request that asks for none")
     try:
-        response = codec.read_response(expect_object(decode(answer.body, max_bytes=len(answer.body)), None))
+        response = codec.read_response(parse_object(answer.body, len(answer.body)))
     except Malformed as bad:
         return Failure("upstream", str(bad), 502)
     text = plain_text(part for choice in response.choices for part in choice.parts).strip()

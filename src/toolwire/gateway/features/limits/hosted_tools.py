@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
 from toolwire.core.ir import PRICED_TIERS, AnyTool, Media, Opaque, Part, Result, Tool, list_declared_tools
-from toolwire.core.json_values import decode, encode, expect_object
+from toolwire.core.json_values import encode, parse_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
@@ -79,7 +79,7 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     if all(type(tool) is Tool for tool in tools):
         return tuple(found)
     if not prepared.is_passthrough:
-        written = expect_object(decode(sent, max_bytes=len(sent)), None)
+        written = parse_object(sent, len(sent))
         tools = list_declared_tools(codec.read_request(written))
     return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
 

@@ -4,10 +4,11 @@ answer itself. They belong to the key that got the answer, and that is noted bef
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from toolwire.core.codec import Http
 from toolwire.core.framing import FrameSplitter
-from toolwire.core.json_values import Malformed, decode
+from toolwire.core.json_values import Malformed, parse_object
 from toolwire.core.sse import FrameTooLong
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
@@ -66,12 +67,9 @@ class WatchedResponse:
         new: dict[str, None] = {}
         for text in texts:
             if any(marker in text for marker in self._markers):
-                try:
-                    body = decode(text)
-                except Malformed:
-                    continue
-                if isinstance(body, dict):
-                    new |= dict.fromkeys(name for name in self._find_created_objects(body) if name not in self._noted)
+                with suppress(Malformed):
+                    created = self._find_created_objects(parse_object(text))
+                    new |= dict.fromkeys(name for name in created if name not in self._noted)
         if new:
             self._noted.update(new)
             await self._note_names(tuple(new))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.core.json_values import Json, Malformed, Object, decode, parse_object
 from toolwire.core.request_members import ObjectMembers, RequestMembers, letters_of
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
 from toolwire.gateway.exchange.inner_members import walk_objects
@@ -280,10 +280,8 @@ def object_names(call: GatewayRequest, match: PassthroughMatch) -> tuple[str, ..
 def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) -> tuple[str, ...]:
     """The objects that the response to a request has created. Only keys that the provider fills in are read."""
     try:
-        body = decode(data)
+        body = parse_object(data)
     except Malformed:
-        return ()
-    if not isinstance(body, dict):
         return ()
     file = body.get("file")
     if not call.client_codec.http.objects_have_names:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
+from toolwire.core.json_values import Json, Malformed, Object, decode, encode, parse_object
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.client_body import refuse_names
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
@@ -158,7 +158,7 @@ class OperationContext(Struct, eq=False):
 
     def _decode_body(self, body: bytes) -> Object:
         try:
-            return expect_object(decode(body, max_bytes=len(body)), None)
+            return parse_object(body, len(body))
         except Malformed as bad:
             raise self.refusal(Failure("invalid", str(bad), 400, param=bad.path)) from None
 
@@ -524,7 +524,7 @@ async def _create_conversation(context: OperationContext) -> OperationResult:
     entry = _conversation_entry(context, derive_id("conv_", seed), now, metadata)
     appended = item_entries(context.owner, entry.id, replace_ids(items, seed), now)
     reply = _conversation_reply(entry)
-    done = context.finished_entries(expect_object(decode(reply.body), None))
+    done = context.finished_entries(parse_object(reply.body))
     context.unwrap(await context.repository.put(entry, *done, appended=appended))
     return reply
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, EnvelopeKeys, write_envelope
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Usage
-from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
+from toolwire.core.json_values import Malformed, Object, encode, parse_object
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StartedStream
@@ -370,7 +370,7 @@ async def answer_with_compaction(
     if not stream:
         return reply
     headers = {**reply.headers, "content-type": call.client_codec.http.framing.content_type}
-    return Reply(200, headers, write_response_stream(expect_object(decode(reply.body), None)))
+    return Reply(200, headers, write_response_stream(parse_object(reply.body)))
 
 
 async def request_summary(
@@ -385,7 +385,7 @@ async def request_summary(
     if isinstance(answer, StartedStream):
         raise TypeError("the pipeline streams the answer to a request with `stream: false`")
     try:
-        return expect_object(decode(answer.body, max_bytes=len(answer.body)), None), answer.headers
+        return parse_object(answer.body, len(answer.body)), answer.headers
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("upstream", str(bad), 502))
 

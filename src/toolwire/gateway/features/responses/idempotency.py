@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Object, decode, encode, expect_object
+from toolwire.core.json_values import Object, encode, parse_object
 from toolwire.gateway.http.headers import JSON_HEADERS
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.store.repository import IDEMPOTENCY, StateRepository
@@ -101,7 +101,7 @@ async def claim_key(
     earlier = await repository.get_one(owner, IDEMPOTENCY, entry.id)
     if isinstance(earlier, StoreDown):
         return earlier
-    known = None if earlier is None else FinishedRequest(**expect_object(decode(earlier.body), None))
+    known = None if earlier is None else FinishedRequest(**parse_object(earlier.body))
     if known is not None and known.request != request:
         message = "this Idempotency-Key was used for another request; use a new one for each request"
         return Failure("invalid", message, 400, "idempotency_key_reused")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
+from toolwire.core.json_values import Json, Malformed, Object, decode, encode, parse_object
 from toolwire.core.provenance import partial_decoder
 from toolwire.core.sse import MAX_FRAME, SseSplitter, write_data_frame, write_event_frame
 from toolwire.gateway.features.responses.idempotency import IdempotencyClaim
@@ -47,12 +47,12 @@ class StoredConversation(Struct, frozen=True, kw_only=True):
 
 
 def read_stored_response(entry: Entry) -> StoredResponse:
-    fields = expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
+    fields = parse_object(entry.body, len(entry.body))
     return StoredResponse(has_end_event=fields.pop("told", False), **fields)
 
 
 def read_stored_item(entry: Entry) -> Object:
-    return expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
+    return parse_object(entry.body, len(entry.body))
 
 
 def item_entries(owner: str, conversation: str, items: list[Object], now: float) -> list[Entry]:
@@ -121,7 +121,7 @@ class StoringRecorder(Struct, eq=False):
         if reply.status != 200:
             return reply
         try:
-            response = expect_object(decode(reply.body, max_bytes=len(reply.body)), None)
+            response = parse_object(reply.body, len(reply.body))
         except Malformed:
             return replace(reply, headers={**reply.headers, **NOT_STORED_HEADER})
         changes = {"id": self._choose_id(read_text(response, "id")), **self.overrides}
@@ -231,7 +231,7 @@ class StatelessRecorder:
 
     async def save_reply(self, reply: Reply) -> Reply:
         try:
-            response = expect_object(decode(reply.body, max_bytes=len(reply.body)), None)
+            response = parse_object(reply.body, len(reply.body))
         except Malformed:
             return reply
         return Reply(reply.status, reply.headers, encode({**response, **NOT_STORED_FIELDS}))

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.core.codec import Codec
 from toolwire.core.events import OpaqueEvent, ResponseFailed
-from toolwire.core.json_values import Malformed, Object, decode, expect_object
+from toolwire.core.json_values import Malformed, Object, parse_object
 from toolwire.gateway.surfaces.console.api import MessageKind, TranslateAnswer, TranslateQuestion, TranslateResult
 from toolwire.gateway.surfaces.console.rows import loss_row
 from toolwire.protocols import CODECS
@@ -54,7 +54,7 @@ def read_text(data: bytes, kind: MessageKind, codec: Codec) -> Reading | None:
             events = [*reader.feed(codec.http.framing.read_text(data.decode("utf-8", "replace"))), *reader.close()]
             strange = sum(isinstance(event, OpaqueEvent | ResponseFailed) for event in events)
             return Reading(kind, codec, -strange) if len(events) > strange else None
-        body = expect_object(decode(data), None)
+        body = parse_object(data)
         if kind == "error":
             failure = codec.read_error(body, 0, {})
             return Reading(kind, codec, -1.0) if "error" in body and failure.message else None
@@ -73,7 +73,7 @@ def describe_problem(data: bytes, kinds: Sequence[MessageKind], codecs: Sequence
     if kinds[0] == "stream":
         return "this is not a stream of one of the protocols, or it has no event that says something"
     try:
-        body = expect_object(decode(data), None)
+        body = parse_object(data)
         problems = [
             (bad, codec)
             for kind in kinds
