@@ -22,7 +22,6 @@ from toolwire.cli.trust import open_file
 from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.key_file import (
     AddedTable,
-    FileKey,
     KeyFile,
     add_console_key,
     add_key,
@@ -164,20 +163,18 @@ def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     if args.store:
         change_stored_key(file, args, key_edits.add_key(key))
     added = write_to_file(file, lambda: add_key(file, key, os.environ)) if args.write else None
+    lines = write_key_table(key)
     if args.json:
-        sys.stdout.write(terminal.format_json(new_key_document(text, key, file, added, args.store)))
+        shown = {"name": key.name, "key": text, "sha256": key.sha256, "models": key.models, "lines": lines}
+        sys.stdout.write(terminal.format_json({**shown, **describe_place(file, added), "stored": args.store}))
         return
     print_key(text, key.name)
     if args.store:
         _explain("Its hash is in the store; running gateways know it within seconds.")
-    elif added is None:
-        sys.stdout.write("\n")
-        _explain(f"The lines for {file.path.name}; --write adds them:")
-        sys.stdout.write(write_key_table(key))
-    elif file.data is None:
+    elif added is not None and file.data is None:
         _explain(f"Its hash is in {file.path}, a new file for a gateway that you start here.")
     else:
-        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
+        explain_lines(file, lines, added)
     if not file.keys and not file.store_keys:
         _explain("It is the first key: with it, every client needs one.")
     _explain(f"Clients send it as their API key. For `toolwire run`: {CLIENT_KEY_VARIABLE}")
@@ -191,23 +188,30 @@ def make_console_key(file: KeyFile, args: argparse.Namespace) -> None:
     lines = write_console_table(args.name, hash_key(text))
     added = write_to_file(file, lambda: add_console_key(file, lines, os.environ)) if args.write else None
     if args.json:
-        place = {"file": str(file.path) if added else None, "line": added.line if added else None}
-        document = {"name": args.name, "key": text, "sha256": hash_key(text), "lines": lines, **place}
-        sys.stdout.write(terminal.format_json(document))
+        shown = {"name": args.name, "key": text, "sha256": hash_key(text), "lines": lines}
+        sys.stdout.write(terminal.format_json({**shown, **describe_place(file, added)}))
         return
     print_key(text, args.name)
-    if added is None:
-        sys.stdout.write("\n")
-        _explain(f"The lines for {file.path.name}; --write adds them:")
-        sys.stdout.write(lines)
-    else:
-        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
+    explain_lines(file, lines, added)
     _explain("Open the gateway's address in a browser and log in with it. It shows what all clients send and get.")
 
 
 def print_key(text: str, name: str) -> None:
     _explain(f"The key of {name}, which is not shown again:")
     sys.stdout.write(f"{terminal.paint_text(text, 'ok')}\n")
+
+
+def explain_lines(file: KeyFile, lines: str, added: AddedTable | None) -> None:
+    if added is not None:
+        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
+        return
+    sys.stdout.write("\n")
+    _explain(f"The lines for {file.path.name}; --write adds them:")
+    sys.stdout.write(lines)
+
+
+def describe_place(file: KeyFile, added: AddedTable | None) -> dict[str, object]:
+    return {"file": str(file.path), "line": added.line} if added is not None else {"file": None, "line": None}
 
 
 def check_name(file: KeyFile, name: str) -> None:
@@ -266,10 +270,7 @@ def check_patterns(option: str, patterns: Sequence[str]) -> None:
             raise CommandError(f"{option}: `{pattern}` is not a name or a pattern", hint)
 
 
-Added = TypeVar("Added", FileKey, AddedTable)
-
-
-def write_to_file(file: KeyFile, add: Callable[[], Added]) -> Added:
+def write_to_file(file: KeyFile, add: Callable[[], AddedTable]) -> AddedTable:
     """Add a key. A file that the user trusts, or that is new, stays trusted: nobody else has changed it."""
     try:
         added = add()
@@ -280,21 +281,6 @@ def write_to_file(file: KeyFile, add: Callable[[], Added]) -> Added:
     except OSError as error:
         hint = "without --write, the lines to add are printed"
         raise CommandError(f"cannot write {file.path}: {error.strerror}", hint, EXIT_CANNOT_WRITE) from None
-
-
-def new_key_document(
-    text: str, key: ClientKey, file: KeyFile, added: FileKey | None, is_stored: bool
-) -> dict[str, object]:
-    return {
-        "name": key.name,
-        "key": text,
-        "sha256": key.sha256,
-        "models": key.models,
-        "lines": write_key_table(key),
-        "file": str(file.path) if added is not None else None,
-        "line": added.line if added is not None else None,
-        "stored": is_stored,
-    }
 
 
 def _explain(text: str) -> None:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire.gateway.configuration import load
 from toolwire.gateway.settings.client_keys import read_client_keys, write_key_table
@@ -33,8 +32,6 @@ class FileKey(Struct, frozen=True):
 
     key: ClientKey
     line: int
-    text: str = ""
-    """The whole file, if this key was added to it."""
 
 
 class AddedTable(Struct, frozen=True):
@@ -71,20 +68,12 @@ def read_key_file(opened: load.ConfigFile | None) -> KeyFile:
     return KeyFile(path, data, _read_keys(text, path), store_keys, opened)
 
 
-def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKey:
+def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> AddedTable:
     """Add a key to a file, in one step. Raises ConfigError if the file would not be valid with it, and OSError if it
     cannot be written."""
-    if file.data is None:
-        added = write_key_table(key).encode()
-        _check_text(added, file.path, environ)
-        with file.path.open("xb") as new_file:
-            new_file.write(added)
-        return FileKey(key, 1, added.decode())
-    data = append_table(file.data, write_key_table(key))
-    found = _check_addition(file, data, key)
-    _check_text(data, file.path, environ)
-    replace_file(file.path.resolve(), file.data, data)
-    return replace(found, text=load.decode_file(data, file.path))
+    data = append_table(file.data or b"", write_key_table(key))
+    _check_addition(file, data, key)
+    return _write_file(file, data, (*KEYS_PATH, len(file.keys)), environ)
 
 
 def write_console_table(name: str, sha256: str) -> str:
@@ -95,12 +84,7 @@ def write_console_table(name: str, sha256: str) -> str:
 def add_console_key(file: KeyFile, table: str, environ: Mapping[str, str]) -> AddedTable:
     """Add the lines of `write_console_table`: to the `[console]` of the file, if it has one. Raises ConfigError and
     OSError as `add_key` does, also if the console has a key already."""
-    if file.data is None:
-        _check_text(table.encode(), file.path, environ)
-        with file.path.open("xb") as new_file:
-            new_file.write(table.encode())
-        return AddedTable(_find_console_line(table, file.path), table)
-    text = load.decode_file(file.data, file.path)
+    text = load.decode_file(file.data or b"", file.path)
     before, lines = load.parse_toml(text, str(file.path))
     old = before.get("console")
     if isinstance(old, dict) and old.get("sha256"):
@@ -114,7 +98,7 @@ def add_console_key(file: KeyFile, table: str, environ: Mapping[str, str]) -> Ad
         raise ConfigError([problem], str(file.path))
     head, _, members = table.partition("\n")
     at = lines.line_of(CONSOLE_PATH) if old is not None else 0
-    data = _insert_lines(file.data, at, members) if at else append_table(file.data, table)
+    data = _insert_lines(file.data or b"", at, members) if at else append_table(file.data or b"", table)
     new = tomllib.loads(table)["console"]
     try:
         after = tomllib.loads(load.decode_file(data, file.path))
@@ -124,14 +108,21 @@ def add_console_key(file: KeyFile, table: str, environ: Mapping[str, str]) -> Ad
         hint = f"write it as {head}, without `=`, and no empty `sha256`"
         problem = Problem(location="console", message="a key cannot be added to `console`", hint=hint, line=at)
         raise ConfigError([problem], str(file.path))
-    _check_text(data, file.path, environ)
-    replace_file(file.path.resolve(), file.data, data)
-    written = load.decode_file(data, file.path)
-    return AddedTable(_find_console_line(written, file.path), written)
+    return _write_file(file, data, (*CONSOLE_PATH, "sha256"), environ)
 
 
-def _find_console_line(text: str, path: Path) -> int:
-    return load.parse_toml(text, str(path))[1].line_of((*CONSOLE_PATH, "sha256"))
+def _write_file(file: KeyFile, data: bytes, added: KeyPath, environ: Mapping[str, str]) -> AddedTable:
+    text = load.decode_file(data, file.path)
+    problems = load.find_problems(text, environ, file.path)
+    errors = [one for one in problems if one.severity == "error" and not one.location.endswith(ENVIRONMENT_SUFFIX)]
+    if errors:
+        raise ConfigError(errors, str(file.path))
+    if file.data is None:
+        with file.path.open("xb") as new_file:
+            new_file.write(data)
+    else:
+        replace_file(file.path.resolve(), file.data, data)
+    return AddedTable(load.parse_toml(text, str(file.path))[1].line_of(added), text)
 
 
 def _insert_lines(data: bytes, line: int, text: str) -> bytes:
@@ -181,15 +172,8 @@ def _read_keys(text: str, path: Path) -> tuple[FileKey, ...]:
     return tuple(FileKey(key, lines.line_of((*KEYS_PATH, number))) for number, key in enumerate(keys))
 
 
-def _check_text(data: bytes, path: Path, environ: Mapping[str, str]) -> None:
-    problems = load.find_problems(load.decode_file(data, path), environ, path)
-    errors = [one for one in problems if one.severity == "error" and not one.location.endswith(ENVIRONMENT_SUFFIX)]
-    if errors:
-        raise ConfigError(errors, str(path))
-
-
-def _check_addition(file: KeyFile, data: bytes, key: ClientKey) -> FileKey:
-    """The key in the new text, which must have nothing else that is new."""
+def _check_addition(file: KeyFile, data: bytes, key: ClientKey) -> None:
+    """Nothing else may be new in the text."""
     before = tomllib.loads(load.decode_file(file.data or b"", file.path))
     try:
         after = tomllib.loads(load.decode_file(data, file.path))
@@ -204,4 +188,3 @@ def _check_addition(file: KeyFile, data: bytes, key: ClientKey) -> FileKey:
     rest = {**before, "server": {**before.get("server", {}), "keys": before.get("server", {}).get("keys", [])}}
     if after != rest or [*(one.key for one in file.keys), key] != [one.key for one in keys]:
         raise ConfigError([Problem(location="server.keys", message="a key cannot be added")], str(file.path))
-    return keys[-1]
