@@ -43,7 +43,7 @@ from toolwire.gateway.settings.providers import (
     embedded_providers,
     list_provider_names,
 )
-from toolwire.gateway.settings.store import check_secret, read_store
+from toolwire.gateway.settings.store import check_variable, read_store
 from toolwire.gateway.settings.trust import hash_text, is_trusted
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 
@@ -339,7 +339,8 @@ def _read_sections(
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
     names, clients = list_provider_names(providers), client_keys.read_client_names(server)
-    check_secret(server, environ, collector.at("server", "secret_env"))
+    place = collector.at("server", "secret_env")
+    check_variable("secret", server.secret_env, environ, place, "another key would sign")
     config = Config(
         server=server,
         providers=add_prices(providers, prices, rules),

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, fields
 
 from toolwire.gateway.settings.config import ClientKey, Config, LimitAmounts, ServerSettings
 from toolwire.gateway.settings.problems import Problem, ProblemCollector, suggest_name
-from toolwire.gateway.settings.store import NO_STORE, store_url
+from toolwire.gateway.settings.store import NO_STORE, read_secrets, store_url
 from toolwire.gateway.settings.times import TIME_HINT, parse_time
 from toolwire.gateway.settings.toml_text import Toml, write_values
 from toolwire.policy.rules import is_glob
@@ -366,7 +366,7 @@ def check_secrets(config: Config, environ: Mapping[str, str], collector: Problem
             place.add(what, f"name another variable, such as {example}", "warning")
         hint = "create another one with `openssl rand -hex 32`"
         client_variable = find_client_variable(config, environ)
-        for secret in filter(None, map(str.strip, environ.get(variable, "").split(","))):
+        for secret in read_secrets(variable, environ):
             if client_variable and secret == environ[client_variable].strip():
                 place.add(f"{variable} and {client_variable} have the same value", hint)
             elif (key := find_key(secret, config.server.keys)) is not None:

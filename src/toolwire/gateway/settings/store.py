@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from toolwire.gateway.settings.config import ServerSettings, StoreSettings
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
@@ -34,8 +34,9 @@ def read_store(table: object, environ: Mapping[str, str], place: ProblemCollecto
     settings = StoreSettings(**place.read_fields(table, StoreSettings) or {})
     if read_url(settings, environ, place, "data would be kept in another store") or not settings.url_env:
         _check_url(store_url(settings, environ), place.at("url_env" if settings.url_env else "url"))
-    if settings.key_env:
-        _check_keys(settings, environ, place.at("key_env"))
+    check_variable("key", settings.key_env, environ, place.at("key_env"), "data would be stored unencrypted")
+    if settings.key_env and not is_installed("cryptography"):
+        place.at("key_env").add(*describe_missing_package("encryption", "cryptography"))
     return settings
 
 
@@ -72,10 +73,10 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     return Path(state if state.startswith("/") else own, "toolwire")
 
 
-def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The first encrypts, all decrypt."""
-    given = environ.get(settings.key_env, "") if settings.key_env else ""
-    return tuple(key for key in map(str.strip, given.split(",")) if key)
+def read_secrets(variable: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys or secrets in a variable, separated by commas: the first is used, all are accepted. None without one."""
+    given = environ.get(variable, "") if variable else ""
+    return tuple(secret for secret in map(str.strip, given.split(",")) if secret)
 
 
 def sqlite_path(url: str) -> Path | None:
@@ -93,11 +94,16 @@ def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     url = store_url(settings, environ)
     if url == NO_STORE:
         return "none: nothing is stored"
-    parts = urlsplit(url)
-    where = str(sqlite_path(url) or f"{parts.scheme}://{_hosts_without_user(parts.netloc)}{parts.path}")
+    where = str(sqlite_path(url) or hide_user(url))
     days = f"{settings.ttl / _DAY:g} days" if settings.ttl else "ever"
     limit = f", at most {settings.max_bytes / _GIB:.3g} GiB" if settings.max_bytes else ""
     return f"{where}, for {days}{limit}{', encrypted' if settings.key_env else ''}"
+
+
+def hide_user(url: str) -> str:
+    """The server and its database, without user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{hosts_without_user(parts.netloc)}{parts.path}"
 
 
 def _check_url(url: str, place: ProblemCollector) -> None:
@@ -124,7 +130,7 @@ def check_postgres_url(url: str, place: ProblemCollector) -> None:
         place.add(*describe_missing_package("PostgreSQL", "asyncpg"))
 
 
-def _hosts_without_user(netloc: str) -> str:
+def hosts_without_user(netloc: str) -> str:
     """The hosts, separated by commas, without user and password."""
     return netloc.rpartition("@")[2]
 
@@ -132,33 +138,21 @@ def _hosts_without_user(netloc: str) -> str:
 def _is_database_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        for host in _hosts_without_user(parts.netloc).split(","):
+        for host in hosts_without_user(parts.netloc).split(","):
             _ = urlsplit(f"//{host}").port
     except ValueError:  # its text may contain a part of the password
         return False
-    return bool(_hosts_without_user(parts.netloc) or "host=" in parts.query)
+    return bool(hosts_without_user(parts.netloc) or "host=" in parts.query)
 
 
-def _check_keys(settings: StoreSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
-    found = encryption_keys(settings, environ)
-    if not found:
-        hint = f"set {settings.key_env}; otherwise data would be stored unencrypted"
-        place.add(f"the environment variable {settings.key_env} is not set", hint)
-    elif not is_installed("cryptography"):
-        place.add(*describe_missing_package("encryption", "cryptography"))
-    elif any(len(key) < MIN_KEY_LENGTH for key in found):
-        hint = "create one with `openssl rand -hex 32`"
-        place.add(f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
-
-
-def check_secret(server: ServerSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
-    """Check `[server] secret_env`, which replaces the key in the store."""
-    if not server.secret_env:
-        return
-    found = [secret for secret in map(str.strip, environ.get(server.secret_env, "").split(",")) if secret]
-    if not found:
-        hint = f"set {server.secret_env}; otherwise another key would sign"
-        place.add(f"the environment variable {server.secret_env} is not set", hint)
+def check_variable(
+    what: str, variable: str, environ: Mapping[str, str], place: ProblemCollector, otherwise: str
+) -> None:
+    """Check a variable with secrets, if one is named. `otherwise` says what would happen without it."""
+    found = read_secrets(variable, environ)
+    if variable and not found:
+        hint = f"set {variable}; otherwise {otherwise}"
+        place.add(f"the environment variable {variable} is not set", hint)
     elif any(len(secret) < MIN_KEY_LENGTH for secret in found):
         hint = "create one with `openssl rand -hex 32`"
-        place.add(f"a secret of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
+        place.add(f"a {what} of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")

@@ -15,7 +15,7 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store | N
     url = store_config.store_url(settings, environ)
     if url == store_config.NO_STORE:
         return None
-    cipher = BodyCipher(store_config.encryption_keys(settings, environ), settings.key_env)
+    cipher = BodyCipher(store_config.read_secrets(settings.key_env, environ), settings.key_env)
     path = store_config.sqlite_path(url)
     if path is not None:
         return SqliteStore(path, ttl=settings.ttl, max_bytes=settings.max_bytes, cipher=cipher)

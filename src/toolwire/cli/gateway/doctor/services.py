@@ -26,7 +26,7 @@ from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.address import Address, is_loopback
 from toolwire.gateway.settings.config import Config, StoreSettings
-from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
+from toolwire.gateway.settings.store import NO_STORE, find_url, hide_user, hosts_without_user, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
@@ -73,7 +73,7 @@ def check_file(path: Path) -> Finding | None:
 async def check_address(subject: str, url: str, config: Config) -> Finding | None:
     """A database on another machine is only connected to. None if it is on this machine: then it can be opened."""
     name, port = ("Redis", REDIS_PORT) if is_redis_url(url) else ("PostgreSQL", POSTGRES_PORT)
-    hosts = [urlsplit(f"//{host}") for host in urlsplit(url).netloc.rpartition("@")[2].split(",")]
+    hosts = [urlsplit(f"//{host}") for host in hosts_without_user(urlsplit(url).netloc).split(",")]
     remote = [host for host in hosts if host.hostname and not is_loopback(host.hostname)]
     if not remote:
         return None
@@ -165,8 +165,7 @@ async def check_counters(config: Config, environ: Mapping[str, str], limits: Lim
     if isinstance(found, StoreDown):
         hint = "start it, or see [counters]; limits in dollars refuse requests without it"
         return [Finding("problem", "counters", "", found.reason, hint)]
-    place = urlsplit(url)
-    what = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}: {len(found)} counters are in use"
+    what = f"{hide_user(url)}: {len(found)} counters are in use"
     state: State = "warning" if persistence in ("nothing", "snapshots") else "ok"
     hint = "set `appendonly yes` in its configuration" if state == "warning" else ""
     return [Finding(state, "counters", "", f"{what}{PERSISTENCE_TEXTS.get(str(persistence), '')}", hint)]

@@ -16,7 +16,6 @@ from hashlib import sha1
 from importlib.resources import files
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from redis.asyncio import Redis
@@ -36,6 +35,7 @@ from toolwire.gateway.features.limits.counters import (
     Reserved,
     Settlement,
 )
+from toolwire.gateway.settings.store import hide_user
 from toolwire.gateway.store.store import StoreDown
 
 TIMEOUT = 2.0
@@ -77,7 +77,7 @@ class RedisCounters(ForgetfulCounters):
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         """`clock` replaces that of the server, in tests."""
         self._url, self._clock = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url, clock
-        self._location = describe_redis(url)
+        self._location = hide_user(url)
         self._client: Redis | None = None
         self._down: StoreDown | None = None
         self._retry_at = 0.0
@@ -270,12 +270,6 @@ _SCRIPT_NAMES = {script: sha1(script.encode()).hexdigest() for script in (_RESER
 
 def _read_text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
-
-
-def describe_redis(url: str) -> str:
-    """The server and its database, without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _describe_error(error: Exception) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.store import NO_STORE, encryption_keys, sqlite_path, state_folder, store_url
+from toolwire.gateway.settings.store import NO_STORE, read_secrets, sqlite_path, state_folder, store_url
 from toolwire.gateway.store.store import SecretStore, StoreDown
 
 SECRET_NAME = "envelopes"
@@ -32,7 +32,7 @@ def load_envelope_keys(config: Config, environ: Mapping[str, str], shared_key: b
     """The keys of this installation. `shared_key` is that of a store that several gateways share, if it was loaded.
     Raises OSError if the key file cannot be used."""
     path = sqlite_path(store_url(config.store, environ))
-    keys = tuple(map(_derive_key, _given_secrets(config, environ) or _store_secrets(config, environ)))
+    keys = tuple(map(_derive_key, read_secrets(config.server.secret_env, environ) or _store_secrets(config, environ)))
     if uses_shared_key(config, environ):
         # Earlier versions derived the key from secrets of the store. While the store is down, that key signs.
         keys = (*((shared_key,) if shared_key else ()), *(keys or (PROCESS_KEY,)))
@@ -45,22 +45,17 @@ def load_envelope_keys(config: Config, environ: Mapping[str, str], shared_key: b
 def uses_shared_key(config: Config, environ: Mapping[str, str]) -> bool:
     """Is the key in a store that several gateways share?"""
     url = store_url(config.store, environ)
-    return url != NO_STORE and sqlite_path(url) is None and not _given_secrets(config, environ)
+    return url != NO_STORE and sqlite_path(url) is None and not read_secrets(config.server.secret_env, environ)
 
 
 def _derive_key(secret: str) -> bytes:
     return hashlib.sha256(_PURPOSE + secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def _given_secrets(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in the variable that `[server] secret_env` names."""
-    return tuple(text for text in map(str.strip, environ.get(config.server.secret_env, "").split(",")) if text)
-
-
 def _store_secrets(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Secrets that all gateways on one store have."""
     url = store_url(config.store, environ)
-    found = encryption_keys(config.store, environ) if url != NO_STORE else ()
+    found = read_secrets(config.store.key_env, environ) if url != NO_STORE else ()
     if found or sqlite_path(url) is not None or url == NO_STORE:
         return found
     with suppress(ValueError):
