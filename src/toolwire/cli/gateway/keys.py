@@ -317,14 +317,14 @@ def limit_key(file: KeyFile, args: argparse.Namespace) -> None:
     amounts = read_amounts(args.limits or ())
     key = change_stored_key(file, args, key_edits.change_fields(args.name, read_rights(args), amounts))
     rights = "; ".join(filter(None, (describe_rights(key), describe_state(key))))
-    print_change(args, key, f"{key.name}: {rights}. Running gateways know it within seconds.")
+    print_change(file, args, key, f"{key.name}: {rights}. Running gateways know it within seconds.")
 
 
 def switch_key(file: KeyFile, args: argparse.Namespace) -> None:
     is_off = args.action == "disable"
     key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": is_off}))
     effect = "disabled; running gateways refuse" if is_off else "enabled; running gateways accept"
-    print_change(args, key, f"{key.name} is {effect} it within seconds.")
+    print_change(file, args, key, f"{key.name} is {effect} it within seconds.")
 
 
 def rotate_key(file: KeyFile, args: argparse.Namespace) -> None:
@@ -342,9 +342,9 @@ def rotate_key(file: KeyFile, args: argparse.Namespace) -> None:
     _explain(f"Its hash is in the store; running gateways know it within seconds. {old}")
 
 
-def print_change(args: argparse.Namespace, key: ClientKey, text: str) -> None:
+def print_change(file: KeyFile, args: argparse.Namespace, key: ClientKey, text: str) -> None:
     if args.json:
-        sys.stdout.write(terminal.format_json(key_document(key, STORE)))
+        sys.stdout.write(terminal.format_json(key_document(key, file)))
     else:
         _explain(text)
 
@@ -383,15 +383,13 @@ def find_author() -> str:
 
 
 def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
-    places = [(found.key, f"{file.path}:{found.line}") for found in file.keys]
-    stored = read_store_keys(file, args) if file.store_keys else ()
-    rows = [*places, *((key, STORE) for key in stored)]
+    rows: list[tuple[ClientKey, int | None]] = [(found.key, found.line) for found in file.keys]
+    rows += [(key, None) for key in read_store_keys(file)] if file.store_keys else []
     if args.json:
-        documents = [key_document(found.key, str(file.path), found.line) for found in file.keys]
-        sys.stdout.write(terminal.format_json([*documents, *(key_document(key, STORE) for key in stored)]))
+        sys.stdout.write(terminal.format_json([key_document(key, file, line) for key, line in rows]))
     elif rows:
         header = ("name", "team", "may use", "state", "place", "hash")
-        table = [header, *(key_row(key, place) for key, place in rows)]
+        table = [header, *(key_row(key, STORE if line is None else f"{file.path}:{line}") for key, line in rows)]
         sys.stdout.write(terminal.format_table(table, ["head"], has_header=True))
     else:
         what = f"{file.path} has no client keys" if file.data is not None else "There is no configuration file"
@@ -399,7 +397,7 @@ def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
         _explain(f"{what}. To make a key: {NEW_STORED_KEY_COMMAND if file.store_keys else NEW_KEY_COMMAND}")
 
 
-def read_store_keys(file: KeyFile, args: argparse.Namespace) -> tuple[ClientKey, ...]:
+def read_store_keys(file: KeyFile) -> tuple[ClientKey, ...]:
     """The keys of the store. Those that gateways ignore are mentioned on standard error."""
     found = require_up(use_records(file, lambda records: records.load(None)))
     keys, problems = read_stored_keys(found.tables if found is not None else (), [one.key for one in file.keys])
@@ -434,11 +432,11 @@ SHOWN_FIELDS = (
 )  # fmt: skip
 
 
-def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[str, object]:
+def key_document(key: ClientKey, file: KeyFile, line: int | None = None) -> dict[str, object]:
     return {
         **{name: getattr(key, name) for name in SHOWN_FIELDS},
         "limits": {name: amount for name, amount in asdict(key.limits).items() if amount is not None},
-        "file": place if line is not None else None,
+        "file": str(file.path) if line is not None else None,
         "line": line,
         "sha256_start": key.sha256[:SHOWN_HASH_DIGITS],
     }

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     limits = Limits(args.timeout, args.try_keys)
     config, findings = check_config(args.config)
     hide = SecretFilter(config.secrets if config is not None else ())
-    findings += asyncio.run(check_all(config, limits))
+    findings += asyncio.run(run_checks(list_checks(config, limits), limits.seconds))
     findings = [
         msgspec.structs.replace(finding, message=hide.clean(finding.message), hint=hide.clean(finding.hint))
         for finding in findings
@@ -89,10 +89,6 @@ def problem_findings(problems: Sequence[Problem], file: str) -> list[Finding]:
         Finding("problem" if line.severity == "error" else "warning", "config", "", str(line), line.hint)
         for line in report_problems(problems, file)
     ]
-
-
-async def check_all(config: Config | None, limits: Limits) -> list[Finding]:
-    return await run_checks([*list_checks(config, limits)], limits.seconds)
 
 
 def list_checks(config: Config | None, limits: Limits) -> Iterator[Check]:

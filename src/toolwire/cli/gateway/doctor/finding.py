@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -54,9 +54,10 @@ class Check(NamedTuple):
     """Time that it needs to clean up, besides the limit of all checks."""
 
 
-async def run_checks(checks: Sequence[Check], seconds: float) -> list[Finding]:
+async def run_checks(wanted: Iterable[Check], seconds: float) -> list[Finding]:
     """Run all checks at the same time. Their findings are in the given order. A mistake of ours in one check must not
     hide what the others have found."""
+    checks = [*wanted]
     running = [asyncio.wait_for(check.work, seconds + check.extra_seconds) for check in checks]
     results = await asyncio.gather(*running, return_exceptions=True)
     found: list[Finding] = []

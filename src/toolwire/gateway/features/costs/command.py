@@ -6,7 +6,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from toolwire import terminal
 from toolwire.gateway.features.costs.ledger import GROUPS, LedgerQuery, UsageSum
@@ -49,12 +49,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     missing = CommandError("there is no ledger: `url` in [store] is `none`", hint)
     sums = require_up(use_store(config.store, missing, lambda store: open_ledger(store).read_sums(query)))
     sums = arrange_sums(query, sums)
-    write: Callable[[LedgerQuery, Sequence[UsageSum]], None] = print_table
     if args.json:
-        write = print_json
-    elif args.csv:
-        write = print_csv
-    write(query, sums)
+        sys.stdout.write(terminal.format_json(write_document(query, sums)))
+    else:
+        (print_csv if args.csv else print_table)(query, sums)
     if not config.section(CostSettings).enabled:
         sys.stderr.write("costs are not recorded now: `enabled` in [costs] is false\n")
     return 0
@@ -111,10 +109,6 @@ def _make_notes(total: UsageSum) -> list[str]:
         for count, one, many, what in rows
         if count
     ]
-
-
-def print_json(query: LedgerQuery, sums: Sequence[UsageSum]) -> None:
-    sys.stdout.write(terminal.format_json(write_document(query, sums)))
 
 
 def print_csv(query: LedgerQuery, sums: Sequence[UsageSum]) -> None:
