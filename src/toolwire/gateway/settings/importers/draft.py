@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from toolwire.core.ir import EMPTY_MAPPING
@@ -21,6 +21,7 @@ from toolwire.gateway.settings.store import MIN_KEY_LENGTH
 from toolwire.gateway.settings.toml_text import Toml, write_table, write_values
 
 NoteKind = Literal["not converted", "changed", "to do"]
+Value = TypeVar("Value")
 
 _SECRET = re.compile(r"(sk-|sk_|xox|gh[opsu]_|github_pat_|glpat-|AKIA|AIza|hf_|gsk_|nvapi-|eyJ)\w", re.ASCII)
 _SECRET_OPTION = re.compile(r"--?[\w-]*(key|token|secret|passw|auth)", re.IGNORECASE)
@@ -130,24 +131,18 @@ class InputTable:
         return [(f"{self.place(key)}[{number}]", item) for number, item in enumerate(listed)]
 
     def tables(self, key: str) -> list[InputTable]:
-        """The tables of a list. Anything else is reported."""
-        found = []
-        for path, item in self.items(key):
-            if isinstance(item, dict):
-                found.append(InputTable(item, path, self.draft))
-            else:
-                self.draft.notes.append(Note("not converted", path, "not a table"))
-        return found
+        return [InputTable(item, path, self.draft) for path, item in self._items_of(key, dict, "not a table")]
 
     def texts(self, key: str) -> list[str]:
-        """The strings of a list. Anything else is reported."""
-        found = []
+        return [clean_text(item) for _, item in self._items_of(key, str, "not a string")]
+
+    def _items_of(self, key: str, kind: type[Value], problem: str) -> Iterator[tuple[str, Value]]:
+        """The items of a list that are of this kind. Anything else is reported."""
         for path, item in self.items(key):
-            if isinstance(item, str):
-                found.append(clean_text(item))
+            if isinstance(item, kind):
+                yield path, item
             else:
-                self.draft.notes.append(Note("not converted", path, "not a string"))
-        return found
+                self.draft.notes.append(Note("not converted", path, problem))
 
 
 class Draft:
