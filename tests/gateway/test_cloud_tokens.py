@@ -334,7 +334,7 @@ def test_what_answers_without_its_header_is_no_metadata_server(tmp_path: Path, m
 
 def test_a_metadata_server_that_is_not_ready_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of a new pod, also of Google (its own library waits as well)."""
-    monkeypatch.setattr("toolwire.gateway.features.cloud_credentials.token_requests.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("toolwire.gateway.features.cloud_credentials.token_requests.PAUSES", (0.0, 0.0, 0.0))
     cloud = Cloud()
     answers = iter([Answer(503), Answer(429)])
     with serve_cloud(lambda seen: next(answers, None) or cloud.respond(seen)) as server:

@@ -16,7 +16,8 @@ from toolwire.gateway.settings.address import Address
 
 MAX_ANSWER = 1024 * 1024
 ANSWER_SECONDS = 10.0
-TRIES, FIRST_PAUSE = 4, 0.5
+PAUSES = (0.5, 1.0, 2.0)
+"""Seconds before a server is asked again that is not ready yet."""
 RETRY_STATUSES = frozenset({404, 410, 429, 500, 502, 503, 504})
 """With these, metadata servers say that they are not ready yet."""
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -36,14 +37,13 @@ class TokenRequests:
         self, url: str, headers: Mapping[str, str], needed_headers: Mapping[str, str] = EMPTY_MAPPING
     ) -> Object | CredentialProblem:
         """Asks until the server is ready. It must be the one that sends these headers."""
-        pause = FIRST_PAUSE
-        for _ in range(TRIES - 1):
-            answer = await self._ask("GET", url, headers, b"", needed_headers)
+        answer = await self._ask("GET", url, headers, b"", needed_headers)
+        for pause in PAUSES:
             if not isinstance(answer, CredentialProblem) or not answer.is_transient:
-                return answer
+                break
             await asyncio.sleep(pause)
-            pause *= 2
-        return await self._ask("GET", url, headers, b"", needed_headers)
+            answer = await self._ask("GET", url, headers, b"", needed_headers)
+        return answer
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> Object | CredentialProblem:
         return await self._ask("POST", url, FORM, urlencode(form).encode())

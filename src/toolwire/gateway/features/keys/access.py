@@ -220,10 +220,7 @@ def _strip_bearer(value: str) -> str:
     if " " not in value:
         return value.strip()
     scheme, _, token = value.partition(" ")
-    return token.strip() if token and scheme.lower() == "bearer" else _read_signed_key(value) or value.strip()
-
-
-def _read_signed_key(value: str) -> str:
-    """The access key id of a request that is signed as for AWS; "" if the header is another one."""
-    found = _AWS_CREDENTIAL.match(value)
-    return found[1] if found is not None else ""
+    if token and scheme.lower() == "bearer":
+        return token.strip()
+    signed = _AWS_CREDENTIAL.match(value)
+    return signed[1] if signed is not None else value.strip()

@@ -154,9 +154,7 @@ class OperationContext(Struct, eq=False):
             raise self.refusal(refused)
 
     def read_body(self) -> Object:
-        return self._decode_body(self.call.body.data or b"{}")
-
-    def _decode_body(self, body: bytes) -> Object:
+        body = self.call.body.data or b"{}"
         try:
             return parse_object(body, len(body))
         except Malformed as bad:
