@@ -100,10 +100,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """If the provider refuses tools: how they are written into the prompt, as `Options.tool_prompt`; "" for not."""
     image_model: str
     """The model that describes images to this one; "" where images are sent."""
-    set_window: int | None
-    """The context window, if the operator has set it."""
-    set_output_limit: int | None
-    """The most output tokens of the model, if the operator has set them."""
+    set_facts: ModelFacts
+    """What the operator has set of the model's facts."""
     known_output_limit: int | None
     """The most output tokens of the model, as far as anything but the provider's list knows them."""
 
@@ -181,8 +179,8 @@ class Runtime:
 
     def find_output_limit(self, upstream: Upstream) -> int | None:
         """The most output tokens of a model."""
-        if upstream.set_output_limit is not None:
-            return upstream.set_output_limit
+        if upstream.set_facts.max_output_tokens is not None:
+            return upstream.set_facts.max_output_tokens
         listed = self.find_listed_facts(upstream.provider.name, upstream.model)
         return listed.max_output_tokens or upstream.known_output_limit
 
@@ -228,7 +226,6 @@ class Runtime:
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
         provider, model, calls = target.provider, target.model, target.merged_calls
         name = target.calls.name if isinstance(target.calls, ModelRule) else model
-        facts = self._facts.find_set_facts(name, target)
         options = self._build_options(target, codec, stream)
         has_chosen_format = calls.tool_format is not None
         if provider.embedded:
@@ -264,8 +261,7 @@ class Runtime:
             repairs_only_calls=not has_chosen_format,
             prompt_if_refused=_choose_tool_prompt(options.tool_format) if calls.tools in (None, "auto") else "",
             image_model="" if calls.describe_images == "off" else calls.describe_images or "",
-            set_window=facts.context_window,
-            set_output_limit=facts.max_output_tokens,
+            set_facts=self._facts.find_set_facts(name, target),
             known_output_limit=self._facts.find_target_facts(name, target, NO_FACTS).max_output_tokens,
         )
 
@@ -339,7 +335,6 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     caller: Caller
     running: RunningExchange
     record: ExchangeRecord
-    """That of `running`."""
     headers: Mapping[str, str]
     """The client's headers, in lower case."""
     clock: Callable[[], float]
@@ -349,7 +344,6 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     ticket: Ticket | None = None
     """Its share of the memory budget."""
     named_session: str = ""
-    """The session that a header names."""
     body: ClientBody = field(default_factory=lambda: NO_BODY)
     model: str = ""
     stream: bool = False
@@ -357,11 +351,8 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     id_seed: str = ""
     """The seed for ids in its answer; "" for its request id."""
     recorder: AnswerRecorder | None = None
-    """Stores its answer, so that a later request can refer to it (Responses API)."""
     signature_store: SignatureStore | None = None
-    """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: GatewayTools | None = None
-    """Tools of MCP servers, which the gateway runs itself."""
     watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
     """Notes the objects that its answer creates at the provider."""
     pinned_accounts: Mapping[str, str] = EMPTY_MAPPING
@@ -450,7 +441,6 @@ class AttemptFailed(Struct, frozen=True):
 
 
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
-"""A stream on its way to the client."""
 
 
 @final

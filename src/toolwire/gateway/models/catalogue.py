@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -169,8 +169,13 @@ def _find_known_facts(provider: str, model: str) -> ModelFacts:
             rows.append(row)
             if row.last:
                 break
+    return merge_facts(rows)
+
+
+def merge_facts(tables: Sequence[ModelFacts]) -> ModelFacts:
+    """Each fact as the first table has it that knows it."""
     facts = {
-        name: next((value for row in rows if (value := getattr(row, name)) is not None), None)
+        name: next((value for one in tables if (value := getattr(one, name)) is not None), None)
         for name in ModelFacts.__struct_fields__
     }
     return ModelFacts(**facts)

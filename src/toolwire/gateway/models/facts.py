@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from toolwire.core.codec import NO_FACTS, ModelFacts
-from toolwire.gateway.models.catalogue import load_catalogue
+from toolwire.gateway.models.catalogue import load_catalogue, merge_facts
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.router import Router, Target, matches_pattern
 from toolwire.protocols import find_codec
@@ -51,12 +51,7 @@ class FactFinder:
 
     def find_set_facts(self, model: str, target: Target) -> ModelFacts:
         """What the operator has set, and nothing else."""
-        tables = [self._router.config.facts[name] for name in self._names_in_file(model, target)]
-        facts: dict[str, Any] = {
-            name: next((value for table in tables if (value := getattr(table, name)) is not None), None)
-            for name in ModelFacts.__struct_fields__
-        }
-        return ModelFacts(**facts)
+        return merge_facts([self._router.config.facts[name] for name in self._names_in_file(model, target)])
 
     def explain_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> tuple[Fact, ...]:
         """All facts with their sources; the value of an unknown one is None."""

@@ -42,8 +42,8 @@ async def refuse_overflow(call: GatewayRequest, upstream: Upstream) -> AttemptFa
 
 
 def find_certain_window(call: GatewayRequest, upstream: Upstream) -> int | None:
-    if upstream.set_window is not None:
-        return upstream.set_window
+    if upstream.set_facts.context_window is not None:
+        return upstream.set_facts.context_window
     listed = call.runtime.find_listed_facts(upstream.provider.name, upstream.model).context_window
     return listed if listed is not None and listed > MAX_SHORTENED_WINDOW else None
 
