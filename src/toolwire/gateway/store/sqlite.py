@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,14 +160,7 @@ class SqliteStore:
         parameter is the current time."""
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            found: list[Entry] = []
-            size = 0
-            for row in file.execute(statement, (*values, now)):
-                found.append(_read_entry(row))
-                size += len(found[-1].body)
-                if size >= max_bytes:
-                    break
-            return found
+            return _read_page(file.execute(statement, (*values, now)), max_bytes)
 
         return self._cipher.decrypt_all(await self.worker.run_work(work, writes=False))
 
@@ -275,18 +268,12 @@ class SqliteStore:
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         after_last = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
-        statement = f"SELECT {_COLUMNS} FROM entries WHERE {after_last} AND expires > ?4 ORDER BY owner, kind, id"
+        statement = f"SELECT {_COLUMNS} FROM entries WHERE {after_last} AND expires > ?4"
+        statement += " ORDER BY owner, kind, id LIMIT ?5"
         last = (owner or "", "", "")
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            page: list[Entry] = []
-            size = 0
-            for row in file.execute(statement, (*last, now)):
-                page.append(_read_entry(row))
-                size += len(page[-1].body)
-                if size > _EXPORT_PAGE_BYTES or len(page) == _BATCH_SIZE:
-                    break
-            return page
+            return _read_page(file.execute(statement, (*last, now, _BATCH_SIZE)), _EXPORT_PAGE_BYTES)
 
         while True:
             entries = await self.worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
@@ -312,6 +299,18 @@ class _SqliteRows:
 
 def _read_entry(row: tuple[Any, ...]) -> Entry:
     return Entry(**dict(zip(_COLUMN_NAMES, row, strict=True)))
+
+
+def _read_page(rows: Iterable[tuple[Any, ...]], max_bytes: int) -> list[Entry]:
+    """The entries up to the one with which their bodies reach the limit."""
+    page: list[Entry] = []
+    size = 0
+    for row in rows:
+        page.append(_read_entry(row))
+        size += len(page[-1].body)
+        if size >= max_bytes:
+            break
+    return page
 
 
 def _used_bytes(file: sqlite3.Connection, _now: float) -> int:
