@@ -187,18 +187,12 @@ class Ticket(Struct, eq=False):
         if self._is_counted:
             self._is_counted = False
             if self._key_name:
-                _count_down(admission.by_key, self._key_name)
+                admission.by_key[self._key_name] -= 1
+                if not admission.by_key[self._key_name]:
+                    del admission.by_key[self._key_name]
         if self._has_place:
             self._has_place = False
             admission.leave()
-
-
-def _count_down(counts: dict[str, int], name: str) -> None:
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]
 
 
 def overload_failure(what: str) -> Failure:

@@ -68,7 +68,6 @@ class UpstreamClient:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
-        """For requests that are sent from now on."""
         self._timeouts = timeouts
 
     async def send_request(self, request: UpstreamRequest) -> HttpResponse | TransportError:
@@ -168,7 +167,7 @@ def _limit_first_byte(timeouts: Timeouts, ends: float, now: float) -> Timeouts:
 
 
 class HttpResponse:
-    """An answer whose head has arrived. Read it to its end or abort it; if forgotten, its connection is closed."""
+    """An `UpstreamResponse`. Read it to its end or abort it; if forgotten, its connection is closed."""
 
     __slots__ = ("_connection", "_decompressor", "_final_result", "_hidden", "headers", "status")
 
@@ -200,7 +199,6 @@ class HttpResponse:
         return None if hidden is None else AnswerKeys(hidden.known)
 
     async def read(self, limit: int) -> bytes | TransportError:
-        """The whole body, or the rest of it; more than `limit` bytes are an error."""
         connection = self._connection
         if connection is None:
             data = self._final_result
@@ -224,14 +222,12 @@ class HttpResponse:
         return data
 
     async def wait_for_data(self, seconds: float) -> bool:
-        """Wait at most `seconds` for bytes, the end, or an error; False if nothing came."""
         connection = self._connection
         if connection is None or (self._decompressor is not None and self._decompressor.has_pending):
             return True
         return await connection.wait_for_data(seconds)
 
     async def read_chunk(self) -> bytes | TransportError:
-        """The next bytes of the body as they arrive; b"" at its end."""
         while True:
             data = await self._read_next()
             if self._hidden is None:
@@ -258,8 +254,7 @@ class HttpResponse:
         return data
 
     async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        """Pass the body to the sink chunk by chunk, without waking the caller for each: b"" at its end, None if the
-        sink has asked for a pause."""
+        """Without waking the caller for each chunk."""
         connection = self._connection
         if connection is None:
             self._pour_waiting(sink)

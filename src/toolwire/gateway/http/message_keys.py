@@ -33,11 +33,14 @@ class MessageKeys:
         if self._is_broken:
             return self._feed_rest(data)
         messages = EVENT_STREAM_FRAMING.cut_frames(self._rest, data)
-        rest = messages.pop() if messages and not _has_its_length(messages[-1]) else b""
+        is_broken = bool(messages) and int.from_bytes(messages[-1][:4]) != len(
+            messages[-1]
+        )  # it begins with its length
+        rest = messages.pop() if is_broken else b""
         shown = b"".join(messages)
         if self._held or not self.known.is_clean(shown):
             shown = b"".join(map(self._pass_message, messages))
-        if rest:
+        if is_broken:
             self._is_broken = True
             shown += self._write_shown(self._payloads.close())
             return shown + self._feed_rest(rest)
@@ -61,7 +64,8 @@ class MessageKeys:
         return shown
 
     def _pass_message(self, message: bytes) -> bytes:
-        line = _LINE_START + _find_payload(message).translate(_BLANKS) + _LINE_END
+        payload = message[12 + _count_header_bytes(message) : -4]
+        line = _LINE_START + payload.translate(_BLANKS) + _LINE_END
         self._held.append((message, line))
         return self._write_shown(self._payloads.feed(line))
 
@@ -79,16 +83,8 @@ class MessageKeys:
         return write_message(self.known.clean_headers(headers), payload)
 
 
-def _has_its_length(message: bytes) -> bool:
-    return int.from_bytes(message[:4]) == len(message)
-
-
 def _find_headers(message: bytes) -> bytes:
     return message[12 : 12 + _count_header_bytes(message)]
-
-
-def _find_payload(message: bytes) -> bytes:
-    return message[12 + _count_header_bytes(message) : -4]
 
 
 def _count_header_bytes(message: bytes) -> int:

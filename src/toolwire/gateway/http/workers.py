@@ -57,9 +57,6 @@ class ConnectionCounts:
         self._counts[slot] = -2
         return slot
 
-    def release_slot(self, slot: int) -> None:
-        self._counts[slot] = -1
-
     def set_count(self, slot: int, connections: int) -> None:
         self._counts[slot] = connections
 
@@ -351,7 +348,7 @@ class WorkerSupervisor:
                 return
             worker = self._workers.pop(pid, None)
             if worker is not None:
-                self._counts.release_slot(worker.slot)
+                self._counts.set_count(worker.slot, -1)
                 if not self._stopping:
                     self._plan_restart(pid, worker, os.waitstatus_to_exitcode(status))
 

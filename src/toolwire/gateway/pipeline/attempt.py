@@ -95,8 +95,8 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
         answer = await _start_stream(call, prepared, response)
     else:
         answer = await _read_whole_response(call, prepared, response)
-    if type(answer) is AttemptFailed:
-        return _make_final(answer, tools_were_run=response.status < 300 and bool(record.answer.tool_runs))
+    if type(answer) is AttemptFailed and response.status < 300 and record.answer.tool_runs:
+        return replace(answer, can_retry=False, can_fall_back=False)  # tools that were run must not run again
     return answer
 
 
@@ -258,11 +258,6 @@ def _has_shape_of(codec: Codec, data: bytes) -> bool:
     return isinstance(body, dict) and codec.write_error(Failure("server", "")).body.keys() <= body.keys()
 
 
-def _make_final(failed: AttemptFailed, tools_were_run: bool) -> AttemptFailed:
-    """Tools that were run must not run again in a retry."""
-    return replace(failed, can_retry=False, can_fall_back=False) if tools_were_run else failed
-
-
 async def _read_whole_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
@@ -274,7 +269,9 @@ async def _read_whole_response(
         if not prepared.is_passthrough and prepared.exchange.can_take_rounds:
             data = await _complete_rounds(call, prepared, data)
     if not isinstance(data, bytes):
-        return _describe_unread_response(call, upstream, data)
+        if isinstance(data, TransportError):
+            return error_replies.transport_error(call, upstream, data)
+        return error_replies.provider_failure(call, upstream, data, {})
     is_stream = not data.startswith(b"{") and (
         _looks_like_stream(data)
         or (
@@ -328,7 +325,7 @@ async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: byt
     record = call.record
     call.runtime.telemetry.end_call(call.running, None)  # if it was not read
     last = record.costs.calls[-1] if record.costs.calls else None
-    if last is None or not call.running.counts_use:
+    if last is None:
         return
     if last.usage is not None and is_believable(last.usage.input) and is_believable(last.usage.output):
         return
@@ -336,14 +333,6 @@ async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: byt
     sent = await run_by_size(len(body), partial(estimate_request_tokens, codec, body))
     made = await run_by_size(len(data), partial(estimate_answer_tokens, codec, data))
     last.least = Usage(sent, made)
-
-
-def _describe_unread_response(
-    call: GatewayRequest, upstream: Upstream, error: TransportError | Failure
-) -> AttemptFailed:
-    if isinstance(error, TransportError):
-        return error_replies.transport_error(call, upstream, error)
-    return error_replies.provider_failure(call, upstream, error, {})
 
 
 async def _complete_rounds(
