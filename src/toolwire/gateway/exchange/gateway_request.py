@@ -199,7 +199,7 @@ class Runtime:
 
     def record_shown_quirks(self, target: Target) -> None:
         """What a provider has refused is known to the requests that follow."""
-        self.health.record_shown_quirks(target)
+        self.health.shown_quirks[target.provider.name, target.model] = target.shown_quirks
         self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
 
     def _build_options(self, target: Target, codec: Codec, stream: bool) -> Options:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import RateLimit
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
@@ -16,8 +17,6 @@ from toolwire.gateway.telemetry.telemetry import Telemetry
 
 MAX_TRACKED_MODELS = 1024
 """Clients choose model names, so their number has to be limited."""
-
-
 MAX_MOVED_SESSIONS = 10_000
 ACCOUNT_FAILURES = frozenset({"rate", "quota", "billing", "authentication", "permission"})
 """Failures that are about the account: another one of the same provider may answer at once."""
@@ -35,13 +34,13 @@ class ProviderHealth:
 
     def __init__(self, on_change: Callable[[str, float, str], None]) -> None:
         """`on_change` gets the name, the seconds that its cooldown lasts (0 if it has ended), and the reason."""
-        self._failures: dict[tuple[str, str], int] = {}
+        self._failures: dict[tuple[str, str], int] = BoundedDict(MAX_TRACKED_MODELS)
         self._cooldown_until: dict[tuple[str, str], float] = {}
-        self.token_limits: dict[tuple[str, str], int] = {}
+        self.token_limits: dict[tuple[str, str], int] = BoundedDict(MAX_TRACKED_MODELS)
         """The most output tokens that a provider accepts for a model, as it said in an error."""
-        self.models_without_tools: set[tuple[str, str]] = set()
+        self.models_without_tools: dict[tuple[str, str], bool] = BoundedDict(MAX_TRACKED_MODELS)
         """Providers and models that have refused tools: they get them in the prompt."""
-        self.shown_quirks: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.shown_quirks: dict[tuple[str, str], tuple[str, ...]] = BoundedDict(MAX_TRACKED_MODELS)
         """Quirks of providers and models that a refusal has shown, and that helped when the request was sent again."""
         self.moved_sessions: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Sessions that are not on the account that their hash gives, because that had to rest: by provider and
@@ -79,31 +78,14 @@ class ProviderHealth:
         if self._cooldown_until and not provider.account:
             self._end_cooldown(provider.name, model)
 
-    def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
-        if len(self.token_limits) >= MAX_TRACKED_MODELS:
-            self.token_limits.clear()
-        self.token_limits[provider, model] = token_limit
-
-    def record_tool_refusal(self, provider: str, model: str) -> None:
-        if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
-            self.models_without_tools.clear()
-        self.models_without_tools.add((provider, model))
-
     def add_shown_quirks(self, target: Target) -> Target:
         """The target with the quirks that it has shown before."""
         known = self.shown_quirks.get((target.provider.name, target.model), ())
         new = tuple(name for name in known if name not in target.shown_quirks)
         return replace(target, shown_quirks=(*new, *target.shown_quirks)) if new else target
 
-    def record_shown_quirks(self, target: Target) -> None:
-        if len(self.shown_quirks) >= MAX_TRACKED_MODELS:
-            self.shown_quirks.clear()
-        self.shown_quirks[target.provider.name, target.model] = target.shown_quirks
-
     def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
         """Count a failure; the `failure_limit`th in a row starts the cooldown."""
-        if len(self._failures) >= MAX_TRACKED_MODELS:
-            self._failures.clear()
         failures = self._failures.get((provider, model), 0) + 1
         self._failures[provider, model] = failures
         if failures >= failure_limit and cooldown:

@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.event_stream import CONTENT_TYPE as EVENT_STREAM
 from toolwire.gateway.http.answer_keys import AnswerKeys
 from toolwire.gateway.http.connect import TlsContexts, connect, proxy_refusal, read_proxy
@@ -422,7 +423,7 @@ class _ProviderPool(ConnectionPool):
         self._address = address
         self.proxy = proxy if address.scheme == "http" else None
         """The proxy that forwards requests; None if there is none, or only a tunnel through it."""
-        self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
+        self._cached_heads: dict[tuple[str, str, Headers], bytes] = BoundedDict(MAX_CACHED_HEADS)
         self.connect = partial(connect, address, proxy, tls_contexts)
         self.connecting = 0
         """Requests that wait for a new connection."""
@@ -461,8 +462,6 @@ class _ProviderPool(ConnectionPool):
         if all(name != "accept-encoding" for name, _ in own):
             own.append(("accept-encoding", "identity"))
         head = lines.encode("ascii") + _encode_headers(own)
-        if len(self._cached_heads) >= MAX_CACHED_HEADS:
-            self._cached_heads.clear()
         if len(head) <= MAX_CACHED_HEAD_LENGTH:
             self._cached_heads[key] = head
         return head

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.http.admission import Ticket, memory_failure
 from toolwire.gateway.http.body_rate import BodyRate
@@ -251,9 +252,9 @@ _LINGER_RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing the socket sends a reset."""
 _chunk_heads: dict[int, bytes] = {}
 """The line before a chunk, by its size, except for large ones."""
-_head_templates: dict[tuple[int | str, ...], str] = {}
+_head_templates: dict[tuple[int | str, ...], str] = BoundedDict(256)
 """Response heads without their values, by status and header names: providers send the same names again and again."""
-_MAX_TEMPLATES, _MAX_TEMPLATE_LENGTH = 256, 2048
+_MAX_TEMPLATE_LENGTH = 2048
 
 
 class RequestLine(Struct, frozen=True):
@@ -579,8 +580,6 @@ def _make_head_template(status: int, names: tuple[str, ...]) -> str:
     lines = [STATUS_LINES.get(status) or f"HTTP/1.1 {status} "]
     lines += [f"{name.replace('%', '%%')}: %s" for name in names]
     template = "\r\n".join([*lines, ""])
-    if len(_head_templates) >= _MAX_TEMPLATES:
-        _head_templates.clear()
     if len(template) <= _MAX_TEMPLATE_LENGTH:
         _head_templates[status, *names] = template
     return template

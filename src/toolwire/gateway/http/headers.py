@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from urllib.parse import quote
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import Codec
 from toolwire.core.version import VERSION
 from toolwire.gateway.settings.config import Provider
@@ -74,7 +75,7 @@ class HeaderTable:
         self._has_account_headers = has_account_headers
         self._exact_names = frozenset(name for name in listed if not name.endswith("*"))
         self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
-        self._matched_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._matched_sets: dict[tuple[str, ...], tuple[str, ...]] = BoundedDict(_MAX_CACHED_NAME_SETS)
 
     def contains(self, name: str) -> bool:
         if not self._has_account_headers and _ACCOUNT_HEADER.search(name):
@@ -87,8 +88,6 @@ class HeaderTable:
         if matched is None:
             matched = tuple(filter(self.contains, names))
             if sum(map(len, names)) <= _MAX_CACHED_NAME_LENGTH:
-                if len(self._matched_sets) >= _MAX_CACHED_NAME_SETS:
-                    self._matched_sets.clear()
                 self._matched_sets[names] = matched
         selected: dict[str, str] = {}
         for name in matched:  # a comprehension would be a call of its own

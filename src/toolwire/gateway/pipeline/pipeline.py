@@ -304,7 +304,7 @@ class Pipeline:
         codec = upstream.codec
         answer: AttemptAnswer = failed
         if upstream.prompt_if_refused and not failed.prompted_tools and error_replies.is_tool_refusal(failed.failure):
-            self.runtime.health.record_tool_refusal(target.provider.name, target.model)
+            self.runtime.health.models_without_tools[target.provider.name, target.model] = True
             answer = await self._try_target(call, target, seconds)
         if isinstance(answer, AttemptFailed):
             answer = await self._retry_with_fewer_tokens(call, target, codec, answer, seconds)
@@ -348,7 +348,7 @@ class Pipeline:
             return failed
         token_limit, holds_for_model = found
         if holds_for_model:
-            self.runtime.health.record_token_limit(target.provider.name, target.model, token_limit)
+            self.runtime.health.token_limits[target.provider.name, target.model] = token_limit
         return await self._try_target(call, target, seconds, token_limit, strips_seals)
 
     # --- for features that send requests of their own ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.json_values import Json
 from toolwire.gateway.models.amounts import UNIT_DIGITS, round_amount
 from toolwire.gateway.models.prices import PriceFinder, find_prices
@@ -22,7 +23,7 @@ class CallPricer:
 
     def __init__(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers
-        self._finders: dict[tuple[str, str, str], PriceFinder | None] = {}
+        self._finders: dict[tuple[str, str, str], PriceFinder | None] = BoundedDict(MAX_REMEMBERED)
         """The prices of models in a service tier, for one minute: some change with the time of the day."""
         self._start = self._end = 0.0
         """Of that minute."""
@@ -52,8 +53,6 @@ class CallPricer:
             call.reported_cost = read_reported_cost(wire["cost"])
 
     def _find_prices(self, provider: str, model: str, service_tier: str, at: float) -> PriceFinder | None:
-        if len(self._finders) >= MAX_REMEMBERED:
-            self._finders.clear()  # clients choose names of models
         found = self._providers.get(provider)
         finder = None if found is None else find_prices(found, model, at, service_tier)
         self._finders[provider, model, service_tier] = finder

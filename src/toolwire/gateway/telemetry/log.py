@@ -18,6 +18,7 @@ from math import floor
 import msgspec
 
 from toolwire.core import ir
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import Codec
 from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
@@ -291,7 +292,7 @@ class Log:
         self._out, self._clock = out, clock
         self._is_terminal = out is write_stderr and is_stderr_terminal()
         self._colour = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self._line_heads: dict[tuple[object, ...], msgspec.Raw] = {}
+        self._line_heads: dict[tuple[object, ...], msgspec.Raw] = BoundedDict(_MAX_CACHED_HEADS)
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
@@ -328,8 +329,6 @@ class Log:
         head = self._line_heads.get(key)
         if head is None:
             head = json_line_head(record)
-            if len(self._line_heads) >= _MAX_CACHED_HEADS:
-                self._line_heads.clear()
             # Clients choose these texts, so long ones are not cached.
             client = record.client
             texts = (asked.model, record.upstream.model, client.user_agent, client.path, *client.secrets)

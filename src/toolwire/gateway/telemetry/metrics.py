@@ -22,6 +22,7 @@ from typing import Literal
 
 import msgspec
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.version import VERSION
 from toolwire.gateway.http.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
@@ -347,8 +348,8 @@ class Metrics:
         self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
         self.limit_ends: dict[int, float] = {}
         """When the windows of limits end, by their cells."""
-        self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
-        self._cost_cells: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._exchange_cells: dict[ExchangeKind, ExchangeCells] = BoundedDict(_MAX_CACHED_CELLS)
+        self._cost_cells: dict[tuple[str, str, str], tuple[int, int]] = BoundedDict(_MAX_CACHED_CELLS)
         self._labelled_models: set[str] = set()
         for series, index in self._counters.series:
             metric = find_metric(series)
@@ -402,8 +403,6 @@ class Metrics:
         )
         # An unknown model may become a known one, and a long list of losses is not worth the memory.
         if model == record.upstream.model and len(record.answer.losses) <= _MAX_LOSSES:
-            if len(self._exchange_cells) >= _MAX_CACHED_CELLS:
-                self._exchange_cells.clear()
             self._exchange_cells[exchange_kind] = cells
         return cells
 
@@ -453,8 +452,6 @@ class Metrics:
         labels = (call.provider, model, printable_text(record.client.key_name, 100))
         cells = (self.find_cell(COST, *labels), self.find_cell(UNPRICED_CALLS, *labels))
         if model == call.model:  # an unknown model may become a known one
-            if len(self._cost_cells) >= _MAX_CACHED_CELLS:
-                self._cost_cells.clear()
             self._cost_cells[call.provider, call.model, record.client.key_name] = cells
         return cells
 
