@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, json
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.ids import flatten_tool_name, hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, AnyTool, Opaque, ProviderTool, Tool, ToolName
 from toolwire.core.json_values import Json, Object
@@ -217,7 +218,7 @@ class Policy:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self._cache: dict[RuleSubject, tuple[tuple[Rule, ...], str]] = {}
+        self._cache: dict[RuleSubject, tuple[tuple[Rule, ...], str]] = BoundedDict(CACHE_SIZE)
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -232,8 +233,6 @@ class Policy:
     def _look_up(self, subject: RuleSubject) -> tuple[tuple[Rule, ...], str]:
         found = self._cache.get(subject)
         if found is None:
-            if len(self._cache) >= CACHE_SIZE:  # clients can send any number of names
-                self._cache.clear()
             rules = rules_in_force(self.rules, subject)
             found = self._cache[subject] = (rules, rules_digest(rules))
         return found

@@ -10,6 +10,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import Codec, ModelInfo, PassthroughEndpoint, Quirk
 from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Object
@@ -75,7 +76,7 @@ class Router:
         self._pattern_rules = sorted(patterns, key=lambda rule: len(rule.name), reverse=True)
         serving = ((pattern, provider) for provider in config.providers.values() for pattern in provider.models)
         self._served_patterns = sorted(serving, key=lambda row: (is_pattern(row[0]), -len(row[0])))
-        self._route_cache: dict[tuple[str, str], tuple[Target, ...]] = {}
+        self._route_cache: dict[tuple[str, str], tuple[Target, ...]] = BoundedDict(MAX_CACHED_ROUTES)
 
     def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         """The target of a model and its fallbacks, in order. A Failure for the client if there is none."""
@@ -85,8 +86,6 @@ class Router:
             return found
         route = _refuse_name(model) or self._find_route(model, key)
         if not isinstance(route, Failure):  # names that lead nowhere are not worth the memory
-            if len(self._route_cache) >= MAX_CACHED_ROUTES:
-                self._route_cache.clear()
             self._route_cache[cache_key] = route
         return route
 

@@ -15,6 +15,7 @@ from typing import TypeAlias, final
 import msgspec
 from msgspec import Raw, Struct
 
+from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import Codec, RateLimit
 from toolwire.core.errors import MAX_WAIT
 from toolwire.core.ids import hex_digest
@@ -181,9 +182,9 @@ class Limits:
         self._estimate_cost = lru_cache(_MAX_CACHED)(_estimate_dollars)
         self._rules_by_counters: dict[tuple[str, ...], RuleSet] = {}
         """Requests with the same counters have the same rules, whichever provider they go to."""
-        self._warned_until: dict[str, float] = {}
+        self._warned_until: dict[str, float] = BoundedDict(_MAX_NOTED)
         """Counters of soft limits that were logged, and until when that is enough."""
-        self._unpriced_models: set[tuple[str, str]] = set()
+        self._unpriced_models: dict[tuple[str, str], bool] = BoundedDict(_MAX_NOTED)
         """Models without a price that were logged."""
 
     async def reserve(
@@ -428,8 +429,6 @@ class Limits:
         self._metrics.count(LIMIT_WARNINGS, rule.limit.name, rule.field)
         now = monotonic()
         if now >= self._warned_until.get(rule.counter, 0.0):
-            if len(self._warned_until) >= _MAX_NOTED:
-                self._warned_until.clear()
             self._warned_until[rule.counter] = now + min(state.opens_after, MAX_QUIET_SECONDS)
             what = f"the soft limit {_describe_limit(rule)} is passed: {_describe_use(rule, taken)}"
             self._log_event(
@@ -439,9 +438,7 @@ class Limits:
     def _note_unpriced(self, provider: str, model: str) -> None:
         if (provider, model) in self._unpriced_models:
             return
-        if len(self._unpriced_models) >= _MAX_NOTED:
-            self._unpriced_models.clear()
-        self._unpriced_models.add((provider, model))
+        self._unpriced_models[provider, model] = True
         what = f"no price is known for `{provider}/{model}`, so limits in dollars do not count it"
         hint = 'add [models.NAME.facts.prices], or remove on_unknown_price = "open" from the limit'
         self._log_event("limit_unpriced", level="warn", provider=provider, model=model, message=what, hint=hint)
