@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from toolwire.core.ir import AnyTool, Opaque, ProviderTool, ToolChoice, ToolName, replace_fields, source_path
+from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, replace_fields, source_path
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
 
@@ -42,6 +42,20 @@ def _is_named(tool: AnyTool, name: ToolName) -> bool:
     if tool.kind not in _NAMED_KINDS and tool.kind == name.kind:
         return True
     return tool.name == name.name and (not name.namespace or not tool.namespace or tool.namespace == name.namespace)
+
+
+def must_call(choice: ToolChoice | None) -> bool:
+    """Must the model call a tool?"""
+    return choice is not None and (choice.mode in ("required", "one") or choice.required)
+
+
+def callable_tools(tools: Iterable[AnyTool], choice: ToolChoice | None) -> list[Tool]:
+    """The client's tools that the model may call."""
+    functions = [tool for tool in tools if isinstance(tool, Tool)]
+    if choice is None or choice.mode not in ("none", "allowed"):
+        return functions
+    names = {tool.name for tool in choice.tools} if choice.mode == "allowed" else set()
+    return [tool for tool in functions if tool.name in names]
 
 
 NOT_PARALLEL = "disable_parallel_tool_use"

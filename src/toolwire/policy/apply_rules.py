@@ -34,6 +34,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
+from toolwire.core.tool_choice import must_call
 from toolwire.policy.effects import (
     NOTHING_TO_UNDO,
     SHAPE_EFFECTS,
@@ -489,7 +490,7 @@ def adjust_tool_choice(
     if (
         rule is None
         or can_force_tools is None
-        or not (choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required))
+        or not must_call(choice)
         or can_force_tools(request.model, _is_thinking(request))
     ):
         return choice

@@ -30,12 +30,12 @@ from toolwire.core.ir import (
     Response,
     Text,
     TokenLogprob,
-    Tool,
     replace_fields,
     source_path,
 )
 from toolwire.core.json_values import Path
 from toolwire.core.losses import Ledger
+from toolwire.core.tool_choice import callable_tools, must_call
 from toolwire.tool_formats.families import AUTO, EAGER, OFF, formats_for_model
 from toolwire.tool_formats.frame import Piece, ReasoningText, TextCall, ToolFormat
 from toolwire.tool_formats.text_reader import TextReader
@@ -72,20 +72,15 @@ def plan_repair(
 ) -> RepairPlan | None:
     """`other_names` as for `OfferedTools`. None where nothing shall be repaired. In an answer to a request without
     tools, text is searched only for thinking and for marks of the model's format."""
-    choice = request.choice
-    callable_tools = request.tools
-    if choice is not None and choice.mode in ("none", "allowed"):
-        names = {tool.name for tool in choice.tools}
-        callable_tools = tuple(tool for tool in request.tools if isinstance(tool, Tool) and tool.name in names)
-    tools = OfferedTools(callable_tools, other_names)
+    tools = OfferedTools(callable_tools(request.tools, request.choice), other_names)
     # A model that has its tools in the prompt can call them in no other way, and may choose another format.
     form = AUTO if options.tool_prompt and tools and options.tool_format != EAGER else options.tool_format
     if form == OFF and not (options.repair_calls and tools):
         return None
-    is_required = choice is not None and (choice.mode in ("required", "one") or choice.required)
     formats = () if form == OFF else formats_for_model(request.model, form)
     expects_json = request.settings.format is not None
-    return RepairPlan(tools, formats, options.repair_calls, is_required, expects_json, options.on_bad_call)
+    is_call_required = must_call(request.choice)
+    return RepairPlan(tools, formats, options.repair_calls, is_call_required, expects_json, options.on_bad_call)
 
 
 class _OpenCall(Struct, eq=False):

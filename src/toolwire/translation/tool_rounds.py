@@ -33,6 +33,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import as_provider_call
+from toolwire.core.tool_choice import must_call
 from toolwire.policy.effects import PolicyUndo, RefusedCall
 from toolwire.schema.repair import restore_arguments
 from toolwire.translation.options import Options
@@ -403,7 +404,7 @@ def relax_tool_choice(
 ) -> Request:
     """The request without a required call, which was made in this round, unless only the client has such a tool."""
     choice, interceptor = sent.choice, ServerCallInterceptor(tool_names, policy_undo, added_tool_names)
-    if choice is None or not (choice.mode in ("required", "one") or choice.required):
+    if choice is None or not must_call(choice):
         return sent
     names = [Call("", tool.name, namespace=tool.namespace) for tool in choice.tools]
     names = names or [Call("", tool.name, namespace=tool.namespace) for tool in sent.tools if isinstance(tool, Tool)]

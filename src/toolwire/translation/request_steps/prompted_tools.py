@@ -39,6 +39,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Json, encode_text, is_object_text
 from toolwire.core.losses import ADDED_ORIGIN, Ledger
+from toolwire.core.tool_choice import callable_tools, must_call
 from toolwire.tool_formats.prompt_table import GENERIC, PROMPTS, ToolPrompt
 from toolwire.tool_formats.prompt_writers import PromptCall, PromptResult
 from toolwire.tool_formats.prompts import declare_tools, write_calls
@@ -119,7 +120,7 @@ def _without_protocol(node: Node) -> Node:
 def write_tools_into_prompt(request: Request, prompt: ToolPrompt, constraints: Constraints, ledger: Ledger) -> Request:
     """The request without tools, calls and results, which are text in it."""
     tools = [tool for tool in request.tools if isinstance(tool, Tool)]
-    declared = _declared_tools(tools, request.choice)
+    declared = callable_tools(tools, request.choice)
     turns = _TurnWriter(prompt, tools).write_turns(request.turns)
     written = replace_fields(request, tools=(), choice=None, turns=tuple(turns))
     if declared:
@@ -133,23 +134,11 @@ def write_tools_into_prompt(request: Request, prompt: ToolPrompt, constraints: C
     return replace_fields(written, settings=settings)
 
 
-def _declared_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> list[Tool]:
-    """The tools that the model may call."""
-    if choice is None or choice.mode not in ("none", "allowed"):
-        return [*tools]
-    names = {tool.name for tool in choice.tools} if choice.mode == "allowed" else set()
-    return [tool for tool in tools if tool.name in names]
-
-
-def _must_call(choice: ToolChoice | None) -> bool:
-    return choice is not None and (choice.mode in ("required", "one") or choice.required)
-
-
 def _choice_sentences(choice: ToolChoice | None, settings: Settings) -> list[str]:
     sentences: list[str] = []
     if choice is not None and choice.mode == "one" and choice.tools:
         sentences.append(MUST_CALL_ONE.format(name=choice.tools[0].name))
-    elif _must_call(choice):
+    elif must_call(choice):
         sentences.append(MUST_CALL)
     if settings.parallel is False:
         sentences.append(ONE_CALL_AT_MOST)
@@ -166,7 +155,7 @@ def _prompt_settings(
     stop = tuple(dict.fromkeys((*own, prompt.results.start)))[: max(len(own), MAX_STOP_SEQUENCES)] if declared else own
     where = settings.where if own or not stop else {**settings.where, "stop": ADDED_ORIGIN.path}
     settings = replace(settings, parallel=None, stop=stop or settings.stop, where=where)
-    if declared and _must_call(request.choice) and constraints.takes_schema_for_calls and settings.format is None:
+    if declared and must_call(request.choice) and constraints.takes_schema_for_calls and settings.format is None:
         schema = _call_schema(declared, request.choice)
         settings = replace(settings, format=Format("schema", schema, "tool_call"))
     elif declared and constraints.takes_frames_for_calls and settings.format is None:
