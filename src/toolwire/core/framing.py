@@ -57,15 +57,18 @@ class Framing(Protocol):
 
     def prepare_frame(self, frame: bytes) -> bytes:
         """A whole frame so that a reader reads it at once."""
+        return frame
 
     def end_frame(self, frame: bytes) -> bytes:
         """A frame with its end, which may be missing at the end of a stream."""
+        return frame
 
     def write_frames(self, events: Sequence[Event]) -> bytes:
         """The frames that these events were read from, as the reader has mended them."""
 
     def name_frame(self, event: Event, frame: bytes) -> bytes:
         """The frame with the name that its reader says it must have."""
+        return frame
 
 
 def _source_frames(events: Sequence[Event]) -> list[tuple[Event, SourceFrame]]:
@@ -85,7 +88,7 @@ _MAX_CUT_END = 3
 """Bytes of the end of a frame that may have come before the last one."""
 
 
-class SseFraming:
+class SseFraming(Framing):
     content_type: ClassVar[str] = "text/event-stream"
     frames_name: ClassVar[str] = "server-sent events"
     frame_starts: ClassVar[tuple[bytes, ...]] = (b"event:", b"data:")
@@ -185,7 +188,7 @@ def _write_titled(title: str, data: bytes) -> bytes:
     return event_stream.write_exception(name, data) if kind == "exception" else event_stream.write_event(name, data)
 
 
-class EventStreamFraming:
+class EventStreamFraming(Framing):
     content_type: ClassVar[str] = event_stream.CONTENT_TYPE
     frames_name: ClassVar[str] = "messages of an event stream"
     frame_starts: ClassVar[tuple[bytes, ...]] = (b"\0", b"\1")
@@ -221,17 +224,8 @@ class EventStreamFraming:
     def is_silent(self, frame: bytes) -> bool:
         return not frame
 
-    def prepare_frame(self, frame: bytes) -> bytes:
-        return frame
-
-    def end_frame(self, frame: bytes) -> bytes:
-        return frame
-
     def write_frames(self, events: Sequence[Event]) -> bytes:
         return b"".join([write_source_message(event, frame) for event, frame in _source_frames(events)])
-
-    def name_frame(self, event: Event, frame: bytes) -> bytes:
-        return frame
 
 
 def write_source_message(event: Event, frame: SourceFrame) -> bytes:
