@@ -49,12 +49,10 @@ def refuse_foreign_turns(codec: Codec, body: Object, ledger: Ledger) -> None:
 
 def _count_unread(codec: Codec, turn: Object) -> int | None:
     """How much of the content of a turn a protocol cannot read; None if it cannot read the turn."""
-    try:
-        request = codec.read_request({codec.constraints.turns_key: [turn]})
-    except (Malformed, RecursionError):
+    request = _try_to_read(codec, {codec.constraints.turns_key: [turn]})
+    if request is None:
         return None
-    parts = [part for read in request.turns for part in read.parts]
-    parts = parts or [*request.system]
+    parts = [part for read in request.turns for part in read.parts] or [*request.system]
     return sum(isinstance(part, Opaque) for part in parts) + (not parts)
 
 
@@ -85,10 +83,8 @@ def describe_shape(codec: Codec, body: Object) -> str:
 
 def _writes_choice(codec: Codec, wire: Json) -> bool:
     """Would a protocol write the tool choice so?"""
-    try:
-        choice = codec.read_request({codec.constraints.turns_key: [], "tool_choice": wire}).choice
-    except (Malformed, RecursionError):
-        return False
+    read = _try_to_read(codec, {codec.constraints.turns_key: [], "tool_choice": wire})
+    choice = None if read is None else read.choice
     if choice is None:
         return False
     tools = tuple(Tool(tool.name, "", {}) for tool in choice.tools)
@@ -98,12 +94,17 @@ def _writes_choice(codec: Codec, wire: Json) -> bool:
 
 def _count_unknown(codec: Codec, body: Object) -> int | None:
     """How much of the body a protocol does not know; None if it cannot read it, or there is nothing in it."""
+    request = _try_to_read(codec, body)
+    if request is None or not (request.turns or request.tools):
+        return None
+    return len(request.unknown_fields) + sum(isinstance(tool, Opaque) for tool in request.tools)
+
+
+def _try_to_read(codec: Codec, body: Object) -> Request | None:
     try:
-        request = codec.read_request(body)
+        return codec.read_request(body)
     except (Malformed, RecursionError):
         return None
-    unknown = len(request.unknown_fields) + sum(isinstance(tool, Opaque) for tool in request.tools)
-    return unknown if request.turns or request.tools else None
 
 
 def _endpoint_of(name: str) -> str:

@@ -301,7 +301,7 @@ def summaries_as_text(request: Request, maker: str, keys: EnvelopeKeys | None, l
     texts: dict[int, str] = {}
     is_incomplete = request.has_provider_history
     for part in (part for turn in request.turns for part in turn.parts if isinstance(part, Summary)):
-        if part.seal is not None and _is_refused(part.seal.value, keys):
+        if _has_envelope(part) and read_envelope(part.seal.value, keys) is None:  # type: ignore[union-attr]
             _note_refused_envelope(part, None, ledger)
             texts[id(part)] = part.text
         elif (text := _summary_text(part, maker, keys, ledger)) is not None:
@@ -328,10 +328,6 @@ def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterato
         yield turn
     elif run:
         yield replace_fields(turn, parts=tuple(run))
-
-
-def _is_refused(value: str, keys: EnvelopeKeys | None) -> bool:
-    return value.startswith(ENVELOPE_PREFIX) and read_envelope(value, keys) is None
 
 
 def _summary_text(part: Summary, maker: str, keys: EnvelopeKeys | None, ledger: Ledger) -> str | None:
