@@ -250,12 +250,15 @@ class SlowTables:
 class Writing:
     def __init__(self) -> None:
         self.tables = SlowTables()
-        self.events: list[tuple[str, str, dict[str, object]]] = []
+        self.events: list[tuple[str, dict[str, object]]] = []
         self.dropped = 0
-        self.writer = LedgerWriter(self.tables, "w", lambda *event: self.events.append(event), self.count)
+        self.writer = LedgerWriter(self.tables, "w", self.log_event, self.count)
 
     def count(self, rows: int) -> None:
         self.dropped += rows
+
+    def log_event(self, name: str, **fields: object) -> None:
+        self.events.append((name, fields))
 
     def add(self, calls: int) -> None:
         record = make_record(started_at=START)
@@ -265,7 +268,7 @@ class Writing:
 
     @property
     def event_names(self) -> list[str]:
-        return [name for name, _, _ in self.events]
+        return [name for name, _ in self.events]
 
 
 def test_what_waits_is_written_at_the_end() -> None:
@@ -303,11 +306,11 @@ def test_what_does_not_fit_is_counted_and_logged(monkeypatch: pytest.MonkeyPatch
         writing = Writing()
         writing.tables.is_down = True
         writing.add(8)
-        assert (writing.writer.queued_rows, writing.dropped) == (5, 3)
+        assert (len(writing.writer.queue), writing.dropped) == (5, 3)
         await writing.writer.close()
         assert writing.dropped == 8
         assert writing.event_names == ["ledger_rows_dropped", "ledger_unavailable", "ledger_rows_dropped"]
-        assert "lacks 5 calls" in str(writing.events[-1][2]["message"])
+        assert "lacks 5 calls" in str(writing.events[-1][1]["message"])
 
     asyncio.run(check())
 

@@ -1328,7 +1328,7 @@ def test_a_redis_that_forgets_is_told_by_the_ledger(
         assert [send_chat(served, scene, "ana", max_tokens=50) for _ in range(2)] == [200, 200]
         ledger = served.features.costs.ledger
         assert ledger is not None
-        wait_until(lambda: not ledger.queued_rows)
+        wait_until(lambda: not ledger.queue)
         wait_until(lambda: ledger.task is None)
         redis.flushdb()
         statuses = {key: send_chat(served, scene, key, max_tokens=1000) for key in KEYS}

@@ -50,11 +50,3 @@ def find_first_to_wake(provider: Provider, session: str, model: str, health: Pro
     """If all accounts rest: the one that rests for the shortest time."""
     ranked = rank_accounts(provider.accounts, session)
     return min(ranked, key=lambda account: health.rests_until(account.label, model))
-
-
-def choose_account(provider: Provider, session: str, model: str, health: ProviderHealth, now: float) -> Provider:
-    """The one account for a request that is sent only once; the provider itself if it has no others."""
-    if not provider.accounts:
-        return provider
-    awake = list_awake_accounts(provider, session, model, health, now)
-    return awake[0] if awake else find_first_to_wake(provider, session, model, health)

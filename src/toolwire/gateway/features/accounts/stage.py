@@ -17,7 +17,7 @@ from toolwire.gateway.exchange.gateway_request import (
 )
 from toolwire.gateway.exchange.provider_health import ACCOUNT_FAILURES, ALL_MODELS, MAX_REST, WHOLE_ACCOUNT_FAILURES
 from toolwire.gateway.exchange.stages import Stage
-from toolwire.gateway.features.accounts.accounts import choose_account, list_awake_accounts, rank_accounts
+from toolwire.gateway.features.accounts.accounts import find_first_to_wake, list_awake_accounts, rank_accounts
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.telemetry.metrics import ACCOUNT_LIMIT_REMAINING
@@ -41,7 +41,10 @@ class Accounts:
 
     def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
         """The account for a request that is sent only once; the provider itself if it has no others."""
-        return choose_account(provider, session, model, self._health, now)
+        if not provider.accounts:
+            return provider
+        awake = list_awake_accounts(provider, session, model, self._health, now)
+        return awake[0] if awake else find_first_to_wake(provider, session, model, self._health)
 
     def find_home(self, provider: Provider, session: str) -> Provider:
         """The account that a session belongs to, whether it rests or not."""

@@ -63,8 +63,6 @@ class _Work(Struct, eq=False):
 
 
 class _KnownPrompt(Struct, eq=False):
-    """A prompt of a session."""
-
     maker: tuple[str, str, str]
     """Provider, account and model."""
     protocol: str
@@ -114,7 +112,7 @@ class CacheWatch:
     def __init__(self) -> None:
         self._providers: Mapping[str, Provider] = EMPTY_MAPPING
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._broken: list[tuple[ExchangeRecord, CacheReport]] = []
 
     def configure(self, providers: Mapping[str, Provider]) -> None:
@@ -204,18 +202,14 @@ class CacheWatch:
             replaced = session.prompts[0]
         if replaced is not None:
             session.prompts.remove(replaced)
-            self._kept_bytes -= len(replaced.body)
+            self.kept_bytes -= len(replaced.body)
         session.prompts.append(new)
-        self._kept_bytes += len(new.body)
+        self.kept_bytes += len(new.body)
 
     def _drop_oldest(self) -> None:
-        while len(self._sessions) > MAX_SESSIONS or (self._kept_bytes > MAX_BYTES and len(self._sessions) > 1):
+        while len(self._sessions) > MAX_SESSIONS or (self.kept_bytes > MAX_BYTES and len(self._sessions) > 1):
             _, dropped = self._sessions.popitem(last=False)
-            self._kept_bytes -= sum(len(prompt.body) for prompt in dropped.prompts)
-
-    @property
-    def kept_bytes(self) -> int:
-        return self._kept_bytes
+            self.kept_bytes -= sum(len(prompt.body) for prompt in dropped.prompts)
 
 
 def _find_cached(prompts: Sequence[_KnownPrompt], new: _KnownPrompt, read: int) -> _KnownPrompt | None:

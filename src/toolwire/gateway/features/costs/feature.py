@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from toolwire.gateway.exchange.feature import Feature, Process
@@ -18,13 +17,13 @@ from toolwire.gateway.telemetry.metrics import LEDGER_ROWS_DROPPED
 
 class CostFeature(Feature):
     def __init__(self, process: Process) -> None:
-        self._telemetry = process.telemetry
+        self._telemetry, log_event = process.telemetry, process.telemetry.log_event
         store = process.store.store
         self._ledger = None
         """None without a store."""
         self._is_enabled = False
         if store is not None:
-            self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, self._on_event, self._count_dropped)
+            self._ledger = LedgerWriter(open_ledger(store), process.gateway_id, log_event, self._count_dropped)
 
     def configure(self, runtime: Runtime) -> None:
         settings = runtime.config.section(CostSettings)
@@ -45,9 +44,6 @@ class CostFeature(Feature):
     def find_reader(self) -> ReadUsed | None:
         """What reads what was used, under this configuration."""
         return partial(read_used, self.ledger.tables) if self.ledger is not None else None
-
-    def _on_event(self, kind: str, level: str, fields: Mapping[str, object]) -> None:
-        self._telemetry.log_event(kind, level=level, **fields)
 
     def _count_dropped(self, rows: int) -> None:
         self._telemetry.metrics.count(LEDGER_ROWS_DROPPED, by=rows)

@@ -287,19 +287,19 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
 
 class LedgerWriter:
-    """Writes the rows of one process. `log_event` gets the name of an event, its level, and its fields."""
+    """Writes the rows of one process."""
 
     def __init__(
         self,
         tables: LedgerTables,
         writer_id: str,
-        log_event: Callable[[str, str, dict[str, object]], None],
+        log_event: Callable[..., None],
         count_dropped: Callable[[int], None],
     ) -> None:
         self.tables, self._writer_id = tables, writer_id
         self._log_event, self._count_dropped = log_event, count_dropped
         self._numbers = count(1)
-        self._queue: dict[str, LedgerRow] = {}
+        self.queue: dict[str, LedgerRow] = {}
         """Rows to write, by id; the one of a call that has ended replaces that of its start."""
         self._started: deque[tuple[float, RunningExchange, CallUsage]] = deque()
         """Calls that have begun, with the time when they are written if they still run then."""
@@ -322,18 +322,17 @@ class LedgerWriter:
             self._start_writing()
 
     def end_call(self, record: ExchangeRecord, call: CallUsage) -> None:
-        """Queue a call that has ended."""
         id = call.row_id or f"{self._writer_id}-{next(self._numbers)}"
-        if len(self._queue) >= MAX_QUEUED and id not in self._queue:
+        if len(self.queue) >= MAX_QUEUED and id not in self.queue:
             self._drop(1)
         else:
-            self._queue[id] = make_row(id, record, call)
+            self.queue[id] = make_row(id, record, call)
         if self.task is None:
             self._start_writing()
 
     def drop_call(self, call: CallUsage) -> None:
         """A call has ended that has used nothing: it is not kept."""
-        self._queue.pop(call.row_id, None)
+        self.queue.pop(call.row_id, None)
         if call.row_id in self._noted:
             self._removed[call.row_id] = None
             if self.task is None:
@@ -347,22 +346,18 @@ class LedgerWriter:
                 return  # a reload in another thread logs, too; the next records of the loop start the writing
             self.task = loop.create_task(self._write())
 
-    @property
-    def queued_rows(self) -> int:
-        return len(self._queue)
-
     async def _write(self) -> None:
         """Write until nothing waits."""
         try:
             delay = WRITE_DELAY
-            while self._queue or self._removed or (self._started and not self._is_closing):
+            while self.queue or self._removed or (self._started and not self._is_closing):
                 if not self._is_closing:
                     with suppress(TimeoutError):  # sooner if the gateway stops
                         await asyncio.wait_for(self._wake.wait(), delay)
                     self._queue_running()
                 is_written = await self._write_batch()
                 if is_written:
-                    delay = WRITE_DELAY if len(self._queue) < BATCH_SIZE else 0.0
+                    delay = WRITE_DELAY if len(self.queue) < BATCH_SIZE else 0.0
                 elif self._is_closing:
                     return
                 else:
@@ -375,12 +370,12 @@ class LedgerWriter:
         now = monotonic()
         while self._started and self._started[0][0] <= now:
             _, running, call = self._started.popleft()
-            if running.open_call is call and len(self._queue) < MAX_QUEUED:
-                self._queue[call.row_id] = replace(make_row(call.row_id, running.record, call), running=True)
+            if running.open_call is call and len(self.queue) < MAX_QUEUED:
+                self.queue[call.row_id] = replace(make_row(call.row_id, running.record, call), running=True)
                 self._noted.add(call.row_id)
 
     async def _write_batch(self) -> bool:
-        batch = list(islice(self._queue.values(), BATCH_SIZE))
+        batch = list(islice(self.queue.values(), BATCH_SIZE))
         removed = list(islice(self._removed, BATCH_SIZE))
         ended = [*removed, *(row.id for row in batch if not row.running and row.id in self._noted)]
         if not batch and not ended:
@@ -390,17 +385,17 @@ class LedgerWriter:
             if not self._down_reason:
                 self._down_reason = down.reason
                 what = f"costs are not written until the store is back: {down.reason}"
-                self._log_event("ledger_unavailable", "warn", {"rows": len(self._queue), "message": what})
+                self._log_event("ledger_unavailable", level="warn", rows=len(self.queue), message=what)
             return False
         for row in batch:
-            if self._queue.get(row.id) is row:  # its call may have ended meanwhile
-                del self._queue[row.id]
+            if self.queue.get(row.id) is row:  # its call may have ended meanwhile
+                del self.queue[row.id]
         for id in removed:
             del self._removed[id]
         self._noted.difference_update(ended)
         if self._down_reason:
             what = f"costs are written again; rows that are missing: {self._dropped}"
-            self._log_event("ledger_available", "info", {"rows": len(batch), "dropped": self._dropped, "message": what})
+            self._log_event("ledger_available", rows=len(batch), dropped=self._dropped, message=what)
             self._down_reason, self._dropped = "", 0
         return True
 
@@ -408,7 +403,7 @@ class LedgerWriter:
         if not self._dropped:
             what = f"too many rows wait for the store ({MAX_QUEUED:,}): costs are missing in the ledger from now on"
             hint = "the log and the metrics have them; repair the store"
-            self._log_event("ledger_rows_dropped", "error", {"message": what, "hint": hint})
+            self._log_event("ledger_rows_dropped", level="error", message=what, hint=hint)
         self._dropped += rows
         self._count_dropped(rows)
 
@@ -418,10 +413,10 @@ class LedgerWriter:
         self._wake.set()
         if self.task is not None:
             await self.task
-        if self._queue or self._removed:
+        if self.queue or self._removed:
             await self._write()
-        if lost := len(self._queue):
-            self._queue.clear()
+        if lost := len(self.queue):
+            self.queue.clear()
             self._count_dropped(lost)
             what = f"the gateway stops while the store is down: the ledger lacks {lost:,} calls: {self._down_reason}"
-            self._log_event("ledger_rows_dropped", "error", {"rows": lost, "message": what})
+            self._log_event("ledger_rows_dropped", level="error", rows=lost, message=what)

@@ -58,6 +58,7 @@ class ServerStatus(Struct, frozen=True):
     tools: tuple[OfferedTool, ...]
 
 
+USUAL_TIMING = ConnectionTiming()
 CONNECTION_MODULE = "toolwire.gateway.features.mcp.server_connection"
 LATE_MODULES = ("jsonschema", "anyio._backends._asyncio", "httpcore2")
 """What the SDK would import during its first connection and its first call."""
@@ -75,9 +76,7 @@ class McpServers:
     """The servers of a process. A server is started when its tools are needed for the first time."""
 
     def __init__(
-        self,
-        on_state_changed: StateCallback = lambda *_: None,
-        timing: ConnectionTiming | None = None,
+        self, on_state_changed: StateCallback = lambda *_: None, timing: ConnectionTiming = USUAL_TIMING
     ) -> None:
         self._on_state_changed, self._timing = on_state_changed, timing
         self._connections: dict[str, ServerConnection] = {}
@@ -97,8 +96,7 @@ class McpServers:
             else:
                 load_sdk()
                 connections = import_module(CONNECTION_MODULE)
-                timing = self._timing or connections.ConnectionTiming()
-                connection = connections.ServerConnection(settings, timing, self._on_state_changed)
+                connection = connections.ServerConnection(settings, self._timing, self._on_state_changed)
             self._connections[name] = connection
         for connection in old.values():
             task = asyncio.get_running_loop().create_task(connection.close())
