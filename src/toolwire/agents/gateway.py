@@ -146,8 +146,6 @@ class GatewayDied(Exception):
 
 
 class PrivateGateway:
-    """A running gateway process."""
-
     def __init__(self, process: subprocess.Popen[bytes], origin: str, log: Path) -> None:
         self._process, self.origin, self._log = process, origin, log
 

@@ -315,7 +315,6 @@ class AgentSession:
 
 
 def describe_settings(options: RunOptions, environ: Mapping[str, str]) -> str:
-    """Which settings the agent uses."""
     agent = options.agent
     if options.own_settings or not has_own_home(agent):
         return f"{agent.title} uses your own settings, and Toolwire's for the server and the model"

@@ -38,8 +38,6 @@ class Argument(NamedTuple):
 
 
 class CommandTable(NamedTuple):
-    """The arguments of one command."""
-
     name: str
     summary: str
     options: Sequence[Argument]
@@ -63,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_command(name: str) -> CommandTable:
-    """The arguments of a command, from its parser."""
     arguments = [make_argument(action) for action in CommandParser(name).arguments]
     if words := subcommands(name):
         arguments.append(Argument((), "", "SUBCOMMAND", True, words, False))
@@ -81,7 +78,6 @@ def make_argument(action: argparse.Action) -> Argument:
 
 
 def known_words(metavar: str) -> Sequence[str]:
-    """The values of arguments with this metavar."""
     from toolwire.agents import load_agents
     from toolwire.cli.translation.matrix import load_scenarios
     from toolwire.protocols import CODECS

@@ -64,7 +64,6 @@ class CommandParser(argparse.ArgumentParser):
         return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def check_options(self, words: Iterable[str]) -> None:
-        """Report an option that does not exist."""
         for word in words:
             name = word.partition("=")[0]
             if word == "--":

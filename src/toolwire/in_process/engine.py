@@ -83,7 +83,6 @@ class ProgramAnswer:
         task.add_done_callback(lambda ended: self._has_changed.set())
 
     async def receive_message(self, message: Message) -> None:
-        """What the gateway sends."""
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], message["headers"]
             self._earlier_error = self._call.error

@@ -79,7 +79,6 @@ def escape_lines(text: str) -> str:
 
 
 def heading(text: str) -> str:
-    """A heading on standard output."""
     return f"{paint_text(text, 'head')}\n"
 
 

@@ -268,7 +268,6 @@ def _compare_results(args: argparse.Namespace) -> int:
 
 
 def format_result(result: reports.RunResult, *, everything: bool) -> str:
-    """The report of a run."""
     head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head")
     out = [f"{head}\n"]
     for part in PARTS:

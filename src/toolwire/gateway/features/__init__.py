@@ -53,8 +53,6 @@ def make_runtime(
 
 
 class Features:
-    """The features of one process."""
-
     def __init__(self, process: Process) -> None:
         self.store = process.store
         self.cloud_credentials = CloudCredentialFeature(process)

@@ -538,7 +538,6 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def describes_images(self) -> bool:
-        """Are images described to any model?"""
         return any(one.describe_images not in (None, "off") for one in self._call_settings)
 
     @property
@@ -557,7 +556,6 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 def find_password(url: str) -> tuple[str, ...]:
-    """The password in a URL, if there is one."""
     try:
         password = urlsplit(url).password
     except ValueError:

@@ -133,7 +133,6 @@ def check_fallbacks(config: Config, collector: ProblemCollector) -> None:
 
 
 def check_image_models(config: Config, collector: ProblemCollector) -> None:
-    """Check that the models exist that describe images."""
     router = Router(config)
     places = [
         *((collector.at("providers", name), provider.calls) for name, provider in config.providers.items()),

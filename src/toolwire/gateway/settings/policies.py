@@ -45,8 +45,6 @@ class Parameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool of one agent."""
-
     agent: str
     name: str
     parameters: tuple[Parameter, ...]
@@ -120,7 +118,6 @@ def _load_policy_file(name: str, kind: type[_T]) -> _T:
 
 @cache
 def preset_rules() -> Mapping[str, tuple[Rule, ...]]:
-    """The rules of each preset."""
     return {name: tuple(_expand_preset(name, preset)) for name, preset in load_presets().items()}
 
 

@@ -33,7 +33,6 @@ def open_cloud_senders(
 
 
 def has_cloud_access(config: Config) -> bool:
-    """Has any provider credentials of a cloud?"""
     return any(provider.access.method for provider in config.providers.values())
 
 

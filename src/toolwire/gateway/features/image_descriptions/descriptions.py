@@ -24,7 +24,6 @@ class DescriptionRepository:
         self._cache_size = 0
 
     async def load(self, owner: str, ids: Sequence[str]) -> dict[str, str]:
-        """The descriptions that are there."""
         found = {id: text for id in ids if (text := self._cache.get((owner, id))) is not None}
         missing = [id for id in ids if id not in found]
         if missing and self._repository.is_enabled:

@@ -59,8 +59,6 @@ class KeyRefused(Struct, frozen=True):
 
 
 class KeyEdit(Struct, frozen=True):
-    """A changed key, and what has changed."""
-
     key: ClientKey
     detail: str
 

@@ -40,8 +40,6 @@ _SWEEP = ("DELETE FROM counters WHERE ends <= ?", "DELETE FROM reservations WHER
 
 
 class UsedAmount(Struct, frozen=True, array_like=True):
-    """What was used of a counter in one window."""
-
     counter: str
     unit: str
     start: int

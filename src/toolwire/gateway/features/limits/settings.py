@@ -178,7 +178,6 @@ def describe_selection(limit: Limit) -> str:
 
 
 def _limits_of_keys(keys: Iterable[ClientKey]) -> tuple[Limit, ...]:
-    """The limits that are written in the keys themselves."""
     return tuple(
         Limit(name=f"key {key.name} (own)", key=(key.name,), **asdict(key.limits))
         for key in keys

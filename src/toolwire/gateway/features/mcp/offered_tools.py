@@ -56,8 +56,6 @@ def failed_outcome(reason: str) -> ToolOutcome:
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool of a server."""
-
     name: str
     """Its name at the server."""
     tool: Tool

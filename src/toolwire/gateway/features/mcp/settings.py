@@ -217,7 +217,6 @@ def read_mcp_servers(
 
 
 def _check_audience(server: McpServer, place: ProblemCollector, clients: ClientNames) -> None:
-    """Check who gets the tools."""
     clients.check_globs("client key", clients.keys, server.keys, place.at("keys"))
     clients.check_globs("team", clients.teams, server.teams, place.at("teams"))
     check_globs("protocol", CODECS, server.protocols, place.at("protocols"))

@@ -68,7 +68,6 @@ class BackgroundJob:
 
     @property
     def next_number(self) -> int:
-        """The sequence number of its next frame."""
         return self.frames[-1][0] + 1 if self.frames else 0
 
     async def store_queued(self) -> bool | StoreDown:
@@ -173,8 +172,6 @@ class BackgroundJob:
 
 
 class BackgroundJobs:
-    """All background jobs of this gateway."""
-
     def __init__(self, repository: StateRepository) -> None:
         self._repository = repository
         self._jobs: dict[tuple[str, str], BackgroundJob] = {}

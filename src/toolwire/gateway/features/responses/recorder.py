@@ -56,7 +56,6 @@ def read_stored_item(entry: Entry) -> Object:
 
 
 def item_entries(owner: str, conversation: str, items: list[Object], now: float) -> list[Entry]:
-    """The entries for the items of a conversation."""
     return [
         Entry(owner=owner, kind=ITEM, id=str(item["id"]), parent=conversation, body=encode(item), created=now)
         for item in items

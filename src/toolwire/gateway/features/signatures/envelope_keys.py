@@ -106,7 +106,6 @@ class SharedKey:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Load it in the background."""
         if self.value is None and (self._task is None or self._task.done()):
             self._first_attempt = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._load())

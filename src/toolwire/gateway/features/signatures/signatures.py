@@ -97,8 +97,6 @@ class SignatureRepository:
 
 
 class ExchangeSignatures(Struct, eq=False):
-    """The signatures of one exchange."""
-
     repository: SignatureRepository
     key: ClientKey | None
     has_failed: bool = False

@@ -24,8 +24,6 @@ class ImportProblem(Exception):
 
 
 class Imported(NamedTuple):
-    """A converted configuration."""
-
     source: str
     """The gateway whose configuration it was, for people."""
     toml: str

@@ -71,7 +71,6 @@ class ConsoleAccess:
         return self.needs_key and hmac.compare_digest(digest, self._key_hash)
 
     def write_cookie(self, headers: Mapping[str, str], now: float) -> str:
-        """The cookie of a new session."""
         session = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(16)}"
         is_secure = headers.get("x-forwarded-proto", "").partition(",")[0].strip() == "https"
         attributes = f"Path={API_PATH}; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}"

@@ -55,7 +55,6 @@ class Peers:
         self._server: asyncio.Server | None = None
 
     async def open(self, answer: AnswerQuestion) -> None:
-        """Answer the questions of others."""
         if self._directory is None:
             return
         path = self._socket_path(self._worker)
