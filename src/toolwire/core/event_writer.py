@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from toolwire.core import events as ev
 from toolwire.core.codec import WriteContext
 from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.framing import write_sse_frame
+from toolwire.core.ir import Finish, Usage
 from toolwire.core.losses import Ledger
 
 _METHODS: Mapping[type, str] = {
@@ -42,6 +44,8 @@ class EventWriter:
         self._last_frame: ev.SourceFrame | None = None
         """The last frame of a provider of the same protocol that was written as it came."""
         self._ended = False
+        self._finish: Finish | None = None
+        self._usage: Usage | None = None
 
     def write(self, event: ev.Event) -> bytes:
         frame = event.frame
@@ -54,7 +58,30 @@ class EventWriter:
 
     def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a provider of the same protocol as it came, once: several events may share it."""
-        raise NotImplementedError
+        self.track_event(event)
+        if frame.silent:
+            # The provider sent no frame, but the client must get the failure.
+            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) else b""
+        if frame is self._last_frame:
+            return b""
+        self._last_frame = frame
+        return self.write_frame(event, frame)
+
+    write_frame: Callable[[ev.Event, ev.SourceFrame], bytes] = staticmethod(write_sse_frame)
+
+    def track_event(self, event: ev.Event) -> None:
+        """Keep what the events need that follow without a frame."""
+        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
+            self._ended = True
+
+    def write_usage(self, event: ev.UsageUpdate) -> bytes:
+        self._usage = event.usage
+        return b""
+
+    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
+        if event.choice == 0:
+            self._finish = event.finish
+        return b""
 
     def write_failure(self, event: ev.ResponseFailed) -> bytes:
         raise NotImplementedError

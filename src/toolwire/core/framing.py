@@ -143,7 +143,7 @@ class SseFraming(Framing):
         return frame + b"\n\n" if frame.strip() and not frame.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")) else frame
 
     def write_frames(self, events: Sequence[Event]) -> bytes:
-        return b"".join([_write_sse_frame(frame) for _, frame in _source_frames(events)])
+        return b"".join([write_sse_frame(event, frame) for event, frame in _source_frames(events)])
 
     def name_frame(self, event: Event, frame: bytes) -> bytes:
         source = event.frame
@@ -154,7 +154,8 @@ class SseFraming(Framing):
         return frame if is_named else write_event_frame(source.event, encode(source.json))
 
 
-def _write_sse_frame(frame: SourceFrame) -> bytes:
+def write_sse_frame(_event: Event, frame: SourceFrame) -> bytes:
+    """The server-sent event that an event was read from."""
     if frame.json is None:
         return write_data_frame(b"[DONE]")
     data = encode(frame.json)

@@ -127,8 +127,6 @@ class StreamWriter(EventWriter):
         self._message_id = ""
         self._tool_use = ProviderToolUse(context.request)
         self._has_refusal = False
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
 
     def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
@@ -141,23 +139,7 @@ class StreamWriter(EventWriter):
             is_collected = isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
         return None if is_collected else open_part.write_delta
 
-    # --- frames of an Anthropic provider are written as they came ---
-
-    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
-        self._track_event(event)
-        if frame is self._last_frame:
-            return b""
-        self._last_frame = frame
-        if frame.silent:
-            # The provider sent no frame, but the client must get the failure.
-            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) else b""
-        if frame.json is None:
-            return write_data_frame(b"[DONE]")
-        data = encode(frame.json)
-        return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
-
-    def _track_event(self, event: ev.Event) -> None:
-        """Keep indices and open_part for events that follow without a frame."""
+    def track_event(self, event: ev.Event) -> None:
         if isinstance(event, ev.PartStart):
             open_part = self._open_parts[event.index] = _OpenPart(event.part)
             open_part.take_block(self._block_count)
@@ -172,8 +154,8 @@ class StreamWriter(EventWriter):
             self._usage = event.usage
         elif isinstance(event, ev.ChoiceEnd):
             self._finish = event.finish
-        elif isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            self._ended = True
+        else:
+            super().track_event(event)
 
     # --- the message ---
 
@@ -200,15 +182,6 @@ class StreamWriter(EventWriter):
             "usage": write_usage(usage, self._ledger, MESSAGE_USAGE),
         }
         return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
-
-    def write_usage(self, event: ev.UsageUpdate) -> bytes:
-        self._usage = event.usage
-        return b""
-
-    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
-        if event.choice == 0:
-            self._finish = event.finish
-        return b""
 
     def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.envelopes import ENVELOPE_PREFIX
-from toolwire.core.event_stream import write_error, write_event, write_exception
+from toolwire.core.event_stream import write_event
 from toolwire.core.event_writer import EventWriter
+from toolwire.core.framing import write_source_message
 from toolwire.core.ir import (
     Call,
     Citation,
-    Finish,
     Part,
     ProviderCall,
     ProviderResult,
@@ -26,7 +26,6 @@ from toolwire.core.ir import (
     Refusal,
     Seal,
     Text,
-    Usage,
     source_path,
 )
 from toolwire.core.json_values import Object, encode, encode_text
@@ -84,8 +83,6 @@ class StreamWriter(EventWriter):
         self._block_count = 0
         self._has_calls = False
         self._has_refusal = False
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
 
     def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
@@ -97,24 +94,9 @@ class StreamWriter(EventWriter):
             return None  # a citation may quote it
         return lambda text: _write_text_delta(open_part.delta_head, open_part.part, text)
 
-    # --- messages of a provider of the same protocol are written as they came ---
+    write_frame = staticmethod(write_source_message)
 
-    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
-        self._track_event(event)
-        if frame is self._last_frame:
-            return b""
-        self._last_frame = frame
-        if frame.silent:
-            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) else b""
-        name = frame.event or ""
-        if not isinstance(event, ev.ResponseFailed):
-            return write_event(name, encode(frame.json))
-        if frame.json is None:
-            return write_error(name, event.failure.message)
-        return write_exception(name, encode(frame.json))
-
-    def _track_event(self, event: ev.Event) -> None:
-        """Keep what events without a frame need that follow."""
+    def track_event(self, event: ev.Event) -> None:
         if isinstance(event, ev.PartStart):
             open_part = self._open_parts[event.index] = _OpenPart(event.part)
             self._take_block(event.index, open_part)
@@ -127,23 +109,14 @@ class StreamWriter(EventWriter):
             self._usage = event.usage
         elif isinstance(event, ev.ChoiceEnd):
             self._finish = event.finish
-        elif isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            self._ended = True
+        else:
+            super().track_event(event)
 
     # --- the message ---
 
     def write_start(self, event: ev.ResponseStart) -> bytes:
         note_names(event.id, event.model, event.origin, self._ledger)
         return write_event("messageStart", b'{"role":"assistant"}')
-
-    def write_usage(self, event: ev.UsageUpdate) -> bytes:
-        self._usage = event.usage
-        return b""
-
-    def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
-        if event.choice == 0:
-            self._finish = event.finish
-        return b""
 
     def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True

@@ -28,7 +28,6 @@ from toolwire.core.ir import (
     Refusal,
     Seal,
     Text,
-    Usage,
     source_path,
 )
 from toolwire.core.json_values import Object, encode
@@ -82,7 +81,6 @@ class StreamWriter(EventWriter):
         self._tails: dict[int, bytes] = {}
         self._open_parts: dict[int, _OpenPart] = {}
         self._candidates: defaultdict[int, _OpenCandidate] = defaultdict(_OpenCandidate)
-        self._usage: Usage | None = None
         self._end_sent = False
         """Did a frame of the provider hold the end?"""
 

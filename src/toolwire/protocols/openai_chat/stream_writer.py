@@ -16,7 +16,7 @@ from toolwire.core import events as ev
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.ir import Call, Citation, Logprobs, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
+from toolwire.core.ir import Call, Citation, Logprobs, Media, Reasoning, Refusal, Seal, Text, source_path
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.content import write_citation, write_media, write_reasoning_detail
@@ -86,7 +86,6 @@ class StreamWriter(EventWriter):
         self._delta_suffix = b'},"logprobs":null,"finish_reason":null' + self._chunk_suffix
         self._chunk_prefix = b""
         self._response_id = ""
-        self._usage: Usage | None = None
         self._choices: dict[int, _OpenChoice] = {}
         self._open_parts: dict[int, _OpenPart] = {}
 
@@ -95,18 +94,6 @@ class StreamWriter(EventWriter):
         if not open_part.delta_prefix or (kind is ev.ArgumentsDelta and not open_part.has_arguments):
             return None
         return open_part.write_delta
-
-    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
-        """Write a frame of a Chat provider as it came, once. Only a failure may have no frame."""
-        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            if frame.silent and isinstance(event, ev.ResponseFailed):
-                return self.write_failure(event)
-            self._ended = True
-        if frame is self._last_frame or frame.silent:
-            return b""
-        self._last_frame = frame
-        data = DONE if frame.json is None else encode(frame.json)
-        return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
 
     # --- chunks ---
 
@@ -329,10 +316,6 @@ class StreamWriter(EventWriter):
         out = self._write_choice_start(choice)
         word = choice.finish_reason.write(event.finish, source_path(event.finish), self._ledger)
         return out + self._write_chunk(choice, {}, encode(word))
-
-    def write_usage(self, event: ev.UsageUpdate) -> bytes:
-        self._usage = event.usage
-        return b""
 
     def write_response_end(self, _event: ev.ResponseEnd) -> bytes:
         self._ended = True

@@ -10,10 +10,10 @@ from msgspec import Raw
 from toolwire.core import events as ev
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.event_writer import EventWriter
-from toolwire.core.ir import Finish, Reasoning, Refusal, Usage, source_path
+from toolwire.core.framing import write_sse_frame
+from toolwire.core.ir import Reasoning, Refusal, source_path
 from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.errors import write_stream_error
 from toolwire.protocols.openai_responses.names import NAME, is_own
@@ -30,7 +30,6 @@ from toolwire.protocols.openai_responses.stream_items import ITEM_ADDED, ITEM_DO
 
 _LONG_KEYS = frozenset({"instructions", "tools"})
 """Encoded once, because they can be long and three events repeat them."""
-_DONE_FRAME = b"data: [DONE]\n\n"
 
 
 class StreamWriter(EventWriter):
@@ -47,8 +46,6 @@ class StreamWriter(EventWriter):
         self._open_part_index: int | None = None
         self._waiting_events: OrderedDict[int, list[ev.PartEvent]] = OrderedDict()
         """Parts that started while another was open: this protocol has them one after the other."""
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
         self._has_refusal = False
         self._needs_reasoning = needs_reasoning_item(context.request, ledger)
 
@@ -58,20 +55,9 @@ class StreamWriter(EventWriter):
             return None
         return item.write_delta
 
-    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
-        """Write a frame of a Responses provider as it came, once. What it says is kept for an end that we may write."""
-        if frame.silent and isinstance(event, ev.ResponseFailed):
-            return self.write_failure(event)
-        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            self._ended = True
-        if frame is self._last_frame:
-            return b""
-        self._last_frame = frame
-        if frame.silent:
-            return b""
-        node = frame.json
-        if not isinstance(node, dict):
-            return _DONE_FRAME
+    def write_frame(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
+        """What it says is kept for an end that we may write."""
+        node = frame.json or {}
         number = node.get("sequence_number")
         if isinstance(number, int):
             self._sequence.numbers = count(number + 1)
@@ -79,7 +65,7 @@ class StreamWriter(EventWriter):
             self._response = dict(node["response"])
         elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
             self._items.append(node["item"])
-        return write_data_frame(encode(node)) if frame.event is None else write_event_frame(frame.event, encode(node))
+        return write_sse_frame(event, frame)
 
     # --- beginning and end ---
 
@@ -128,12 +114,8 @@ class StreamWriter(EventWriter):
     def write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         if event.choice != 0:
             return b""
-        self._finish = event.finish
+        super().write_choice_end(event)
         return b"" if self._open_part_index is not None else self._write_item_end()
-
-    def write_usage(self, event: ev.UsageUpdate) -> bytes:
-        self._usage = event.usage
-        return b""
 
     # --- parts ---
 

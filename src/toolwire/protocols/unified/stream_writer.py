@@ -88,21 +88,11 @@ class StreamWriter(EventWriter):
         """All deltas are written as events, because the end repeats the whole answer."""
         return None
 
-    def write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
-        """Write a frame of a unified provider as it came. Usage is kept for a failure that may follow."""
-        had_ended = self._ended
+    def track_event(self, event: ev.Event) -> None:
+        """Usage is kept for a failure that may follow."""
+        super().track_event(event)
         if isinstance(event, ev.UsageUpdate):
             self._fold.add_event(event)
-        elif isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            self._ended = True
-        if frame.silent:
-            # The end of input has no frame, but the client must get the failure.
-            return self.write_failure(event) if isinstance(event, ev.ResponseFailed) and not had_ended else b""
-        if frame is self._last_frame:
-            return b""  # Several events may share a frame.
-        self._last_frame = frame
-        data = encode(frame.json)
-        return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
 
     # --- one method for each event ---
 
