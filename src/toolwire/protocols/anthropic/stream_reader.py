@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
-from toolwire.core.frame_reader import EVENT_PATH, FrameReader, ignore_text
+from toolwire.core.frame_reader import FrameReader, ignore_text
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
-    Failure,
     Finish,
     Opaque,
     Origin,
@@ -45,7 +44,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.provenance import ReadContext, odd_shape
-from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTooLong, SseSplitter, make_frame_template
+from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, make_frame_template
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE_KEYS, NAME, key_set
@@ -97,7 +96,6 @@ class StreamReader(FrameReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._splitter = SseSplitter()
         self._reading = ResponseReadContext(NAME)
         self._event_line: str | None = None
         self._blocks: dict[int, _OpenBlock] = {}
@@ -110,45 +108,15 @@ class StreamReader(FrameReader):
         self._usage_sent = False
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
 
-    def feed(self, data: bytes) -> list[ev.Event]:
-        self._template, self._events = None, []
-        if self._ended and self._finish is None:
-            return self._events
-        try:
-            for frame in self._splitter.feed(data):
-                self._read_frame(frame)
-        except FrameTooLong as error:
-            self._fail_stream(str(error), "frame_too_long")
-        if not self._splitter.is_between_frames:
-            self._template = None
-        return self._events
-
-    def close(self) -> list[ev.Event]:
-        self._events = []
-        for frame in self._splitter.close():
-            self._read_frame(frame)
-        if not self._ended:
-            self._frame = _SILENT_FRAME
-            if self._finish is not None:
-                self._end_response()
-            else:
-                self._ended = True
-                self._events.append(ev.ResponseFailed(truncated_stream_failure(), _SILENT_FRAME))
-        return self._events
-
-    def _fail_stream(self, problem: str, code: str = "invalid_stream") -> None:
-        self._ended, self._finish = True, None
-        failure = Failure("upstream", f"the provider's stream cannot be read: {problem}", 502, code)
-        self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
-
     # --- frames ---
 
-    def _read_frame(self, raw: Frame) -> None:
-        if self._ended and self._finish is None:
-            return
-        path: Path = (EVENT_PATH, self._frame_count)
-        self._frame_count += 1
-        self._template = None
+    def _end_input(self) -> None:
+        if self._finish is not None:
+            self._end_response()
+        else:
+            self._fail(truncated_stream_failure(), _SILENT_FRAME)
+
+    def _read_frame(self, raw: Frame, path: Path) -> None:
         try:
             node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
         except Malformed as error:
@@ -262,8 +230,7 @@ class StreamReader(FrameReader):
 
     def _read_message_stop(self, node: Object, path: Path) -> None:
         if not self._block_count and self._finish is None:
-            self._ended = True
-            self._events.append(ev.ResponseFailed(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME))
+            self._fail(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME)
             return
         self._start_response()
         self._end_response()
@@ -281,12 +248,11 @@ class StreamReader(FrameReader):
         self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
 
     def _read_error(self, node: Object, path: Path) -> None:
-        self._ended, self._finish = True, None
         failure, frame = read_error(node, 0, EMPTY_MAPPING), self._frame
         # SDKs take an error for one only in this shape; in another it is of no use to a client.
         if not (self._event_line == node.get("type") == "error" and isinstance(node.get("error"), dict)):
             failure, frame = replace(failure, origin=None), _SILENT_FRAME
-        self._events.append(ev.ResponseFailed(failure, frame))
+        self._fail(failure, frame)
 
     # --- blocks ---
 

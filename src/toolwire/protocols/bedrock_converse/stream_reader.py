@@ -16,7 +16,7 @@ from toolwire.core import events as ev
 from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.event_stream import EventStreamSplitter, Message
 from toolwire.core.frame_reader import EVENT_PATH, FrameReader
-from toolwire.core.ir import Call, Failure, Finish, Opaque, Origin, Part, Reasoning, Seal, Text, UnknownField
+from toolwire.core.ir import Call, Finish, Opaque, Origin, Part, Reasoning, Seal, Text, UnknownField
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -75,7 +75,7 @@ class StreamReader(FrameReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._splitter = EventStreamSplitter()
+        self._message_splitter = EventStreamSplitter()
         self._joiner = HalfJoiner()
         self._reading = ResponseReadContext(NAME)
         self._blocks: dict[int, _OpenBlock] = {}
@@ -88,11 +88,11 @@ class StreamReader(FrameReader):
         self._events, self.is_frame_changed = [], False
         if self._ended:
             return self._events
-        for message in self._join_halves(self._splitter.feed(data)):
+        for message in self._join_halves(self._message_splitter.feed(data)):
             self._read_message(message)
-        if self._splitter.fault:
+        if self._message_splitter.fault:
             self._release_held()
-            self._fail_stream(self._splitter.fault)
+            self._fail_stream(self._message_splitter.fault)
         return self._events
 
     def close(self) -> list[ev.Event]:
@@ -101,13 +101,11 @@ class StreamReader(FrameReader):
         if self._ended:
             return self._events
         self._frame = _SILENT_FRAME
-        self._splitter.close()
-        if self._finish is not None and not self._splitter.fault:
+        self._message_splitter.close()
+        if self._finish is not None and not self._message_splitter.fault:
             self._end_response()
         else:
-            self._ended = True
-            failure = truncated_stream_failure(self._splitter.fault)
-            self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
+            self._fail(truncated_stream_failure(self._message_splitter.fault), _SILENT_FRAME)
         return self._events
 
     def _join_halves(self, messages: list[Message]) -> Iterator[Message]:
@@ -123,12 +121,6 @@ class StreamReader(FrameReader):
     def _release_held(self) -> None:
         for frame in self._joiner.release():
             self._read_message(Message("event", frame.event or "", frame.data))
-
-    def _fail_stream(self, problem: str) -> None:
-        if not self._ended:
-            self._ended = True
-            failure = Failure("upstream", f"the provider's stream cannot be read: {problem}", 502, "invalid_stream")
-            self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
 
     # --- messages ---
 
@@ -147,9 +139,7 @@ class StreamReader(FrameReader):
                     return
         self._frame = ev.SourceFrame(NAME, message.name, _without_padding(node))
         if message.kind != "event":
-            self._ended = True
-            failure = replace(read_stream_error(message, node), origin=Origin(NAME, path, node))
-            self._events.append(ev.ResponseFailed(failure, self._frame))
+            self._fail(replace(read_stream_error(message, node), origin=Origin(NAME, path, node)), self._frame)
             return
         read, before = _EVENT_READERS.get(message.name), len(self._events)
         if read is not None:

@@ -69,10 +69,6 @@ class ChunkSplitter:
         """Is there no incomplete event?"""
         return self._splitter.__class__ is SseSplitter and self._splitter.is_between_frames
 
-    def forget_recent(self) -> None:
-        """Call this after a whole event that was not fed here."""
-        self._recent.clear()
-
     def _trim_recent(self) -> None:
         """Keep only the bytes after the last `data:` line, up to the limit."""
         recent = self._recent

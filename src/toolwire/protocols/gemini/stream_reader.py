@@ -35,8 +35,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import is_nonempty
-from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
-from toolwire.core.tokens import measure_text
+from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import (
     OpenCall,
@@ -91,8 +90,11 @@ class StreamReader(FrameReader):
     silent_frame = _SILENT_FRAME
 
     def __init__(self) -> None:
-        super().__init__()
-        self._splitter = ChunkSplitter()
+        self._chunk_splitter = ChunkSplitter()
+        super().__init__(self._chunk_splitter)
+        self._chunk = b""
+        """The last chunk as it came."""
+        self._is_closing = False
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
         self._part_count = 0
@@ -105,83 +107,63 @@ class StreamReader(FrameReader):
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[ev.Event]:
-        self._template, self._events = None, []
-        if self._ended or not data:
-            return self._events
-        try:
-            frames = self._splitter.feed(data)
-        except FrameTooLong as error:
-            self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"), _SILENT_FRAME)
-            return self._events
-        self._read_frames(frames)
+        before = self._frame_count
+        super().feed(data)
         open_text, last = self._open_text, self._usage
-        is_whole_frame = len(frames) == 1 and self._splitter.is_between_frames
+        is_whole_frame = self._frame_count == before + 1 and self._splitter.is_between_frames
         if open_text is not None and is_whole_frame and self._failed_templates < MAX_FAILED_TEMPLATES:
             self._failed_templates += 1
-            usage = last[0] if last is not None and last[1] == self._frame_count - 1 else None
-            self._template = _make_template(data, frames[0].data, open_text, usage)
+            usage = last[0] if last is not None and last[1] == before else None
+            self._template = _make_template(data, self._chunk, open_text, usage)
+            self._add_repeat = open_text.pieces.append if usage is None else self._add_chunk
         return self._events
 
-    def read_repeat(self, data: bytes) -> str | None:
-        template, open_text = self._template, self._open_text
-        text = None if template is None else template.match_text(data)
-        if text is not None and open_text is not None:
-            if isinstance(template, _UsageTemplate):
-                self._usage = (template.usage, self._frame_count)
-            self._frame_count += 1
-            self._failed_templates = 0
-            self.repeated_length += len(text) if text.isascii() else measure_text(text)
-            open_text.pieces.append(text)
-            self._splitter.forget_recent()
-        return text
+    def _add_chunk(self, text: str) -> None:
+        """Take the text and the usage of a chunk that the template recognised."""
+        self._open_text.pieces.append(text)  # type: ignore[union-attr]
+        self._usage = (self._template.usage, self._frame_count - 1)  # type: ignore[union-attr]
 
     def close(self) -> list[ev.Event]:
-        self._events = []
-        if not self._ended:
-            self._read_frames(self._splitter.close(), at_end=True)
-        if not self._ended:
-            self._ended = True
-            if self._candidates and all(candidate.finish is not None for candidate in self._candidates.values()):
-                self._end_response()
-            else:
-                self._fail_truncated()
-        return self._events
+        self._is_closing = True
+        return super().close()
 
-    def _read_frames(self, frames: list[Frame], at_end: bool = False) -> None:
-        for raw in frames:
-            path = (EVENT_PATH, self._frame_count)
-            self._frame_count += 1
-            try:
-                json = decode(raw.data, path, replaced=self.replaced_halves)
-            except Malformed as error:
-                if raw.data.strip() == b"[DONE]":
-                    frame = ev.SourceFrame(NAME, raw.event, None)
-                    self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
-                    continue
+    def _end_input(self) -> None:
+        if self._candidates and all(candidate.finish is not None for candidate in self._candidates.values()):
+            self._ended = self._is_over = True
+            self._end_response()
+        else:
+            self._fail_truncated()
+
+    def _read_frame(self, raw: Frame, path: Path) -> None:
+        self._chunk = raw.data
+        try:
+            json = decode(raw.data, path, replaced=self.replaced_halves)
+        except Malformed as error:
+            if raw.data.strip() == b"[DONE]":
+                frame = ev.SourceFrame(NAME, raw.event, None)
+                self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
+            elif self._is_closing:
                 # A partial frame at the end of input means that the stream was cut, not that it was wrong.
-                if at_end:
-                    self._fail_truncated()
-                else:
-                    self._fail_stream(unreadable_stream(error), None)
-                break
-            self._frame = ev.SourceFrame(NAME, raw.event, json)
-            before = len(self._events)
-            try:
-                self._read_chunk(expect_object(json, path), path)
-            except Malformed as error:
-                self._fail_stream(unreadable_stream(error), None)
-            if len(self._events) == before:
-                self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
-            if self._ended:
-                break
+                self._fail_truncated()
+            else:
+                self._fail(unreadable_stream(error), None)
+            return
+        self._frame = ev.SourceFrame(NAME, raw.event, json)
+        before = len(self._events)
+        try:
+            self._read_chunk(expect_object(json, path), path)
+        except Malformed as error:
+            self._fail(unreadable_stream(error), None)
+        if len(self._events) == before:
+            self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
 
-    def _fail_stream(self, failure: Failure, frame: ev.SourceFrame | None) -> None:
-        self._ended, self._open_text = True, None
+    def _fail(self, failure: Failure, frame: ev.SourceFrame | None) -> None:
+        self._open_text = None
         if self._usage is not None and self._started:
             # The failure matters more than usage that cannot be read.
             with suppress(Malformed):
                 self._events.append(ev.UsageUpdate(_read_usage(self._usage, self._reading), frame))
-        self._events.append(ev.ResponseFailed(failure, frame))
+        super()._fail(failure, frame)
 
     # --- chunks ---
 
@@ -191,9 +173,9 @@ class StreamReader(FrameReader):
             failure = read_error(raw, 0, {}, path)
             # Google's SDKs raise an error in this shape; in another it is of no use to a client.
             if isinstance(error, dict) and type(error.get("code")) is int and not self._frame.event:
-                self._fail_stream(failure, self._frame)
+                self._fail(failure, self._frame)
             else:
-                self._fail_stream(replace(failure, origin=None), _SILENT_FRAME)
+                self._fail(replace(failure, origin=None), _SILENT_FRAME)
             return
         chunk = self._read_node(raw, path, names.RESPONSE_KEYS)
         usage = get_object(chunk, "usageMetadata", path)
@@ -255,7 +237,7 @@ class StreamReader(FrameReader):
         if finish is not None:
             candidate.finish = finish
             if (failure := finish_failure(finish)) is not None:
-                self._fail_stream(failure, self._frame)
+                self._fail(failure, self._frame)
 
     def _read_logprobs(self, candidate: _OpenCandidate, node: Object, path: Path, before: int) -> None:
         reading = PartReadContext()
@@ -426,12 +408,12 @@ class StreamReader(FrameReader):
 
     def _fail_truncated(self) -> None:
         """The input ended too early, perhaps with an error that has no `data:` before it."""
-        bare = self._splitter.find_bare_error()
+        bare = self._chunk_splitter.find_bare_error()
         if bare is None:
-            self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
+            self._fail(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
         else:
             path = (EVENT_PATH, self._frame_count)
-            self._fail_stream(read_error(bare, 0, {}, path), ev.SourceFrame(NAME, None, bare))
+            self._fail(read_error(bare, 0, {}, path), ev.SourceFrame(NAME, None, bare))
 
 
 def _join_metadata(known: Object, more: Object) -> Object:

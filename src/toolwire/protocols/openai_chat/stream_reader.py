@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core import sse
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
-from toolwire.core.frame_reader import EVENT_PATH, FrameReader
+from toolwire.core.frame_reader import FrameReader
 from toolwire.core.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Json,
@@ -81,7 +81,6 @@ class StreamReader(FrameReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._splitter = sse.SseSplitter()
         self._part_count = 0
         self._choices: dict[int, OpenChoice] = {}
         self._first_chunk: Object = {}
@@ -89,44 +88,15 @@ class StreamReader(FrameReader):
         self._finish_failure: Failure | None = None
         self._unknown_fields = UnknownFields()
 
-    def feed(self, data: bytes) -> list[ev.Event]:
-        if self._ended:
-            return []
-        self._template = None
-        out = self._events = []
-        try:
-            frames = self._splitter.feed(data)
-        except sse.FrameTooLong as error:
-            self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"))
-            return out
-        for frame in frames:
-            self._read_frame(frame)
-        if not self._splitter.is_between_frames:
-            self._template = None
-        return out
-
-    def close(self) -> list[ev.Event]:
-        if self._ended:
-            return []
-        out = self._events = []
-        for frame in self._splitter.close():
-            self._read_frame(frame)
-        if not self._ended:
-            self._frame = _SILENT_FRAME
-            if self._choices and all(choice.finish for choice in self._choices.values()):
-                self._end_response()
-            else:
-                self._fail_stream(truncated_stream_failure("no finish reason or [DONE] came"))
-        return out
-
     # --- frames ---
 
-    def _read_frame(self, raw: sse.Frame) -> None:
-        self._template = None
-        if self._ended:
-            return
-        path: Path = (EVENT_PATH, self._frame_count)
-        self._frame_count += 1
+    def _end_input(self) -> None:
+        if self._choices and all(choice.finish for choice in self._choices.values()):
+            self._end_response()
+        else:
+            self._fail(truncated_stream_failure("no finish reason or [DONE] came"), _SILENT_FRAME)
+
+    def _read_frame(self, raw: sse.Frame, path: Path) -> None:
         out, data = self._events, raw.data
         before = len(out)
         short = data.strip() if len(data) < _MIN_CHUNK_LENGTH else None
@@ -146,7 +116,7 @@ class StreamReader(FrameReader):
         except Malformed as error:
             # The failure replaces the events of the part of the frame that could be read.
             del out[before:]
-            self._fail_stream(_invalid_stream(f"cannot be read: {error}"))
+            self._fail_stream(str(error))
             return
         if len(out) == before:
             out.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
@@ -185,18 +155,14 @@ class StreamReader(FrameReader):
         frame, kind = (raw, sse.FrameTemplate) if bare is None else (sse.Frame(None, bare), _PaddedTemplate)
         self._template = sse.make_frame_template(frame, text, find_text, excluded_start, kind)
 
-    def _fail_stream(self, failure: Failure, frame: ev.SourceFrame = _SILENT_FRAME) -> None:
-        self._ended = True
-        self._events.append(ev.ResponseFailed(failure, frame))
-
     def _read_chunk(self, chunk: Object, path: Path) -> None:
         if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
             failure = read_failure(chunk, 0)
             # SDKs take an error for one only in this shape; in another it is of no use to a client.
             if isinstance(chunk.get("error"), dict):
-                self._fail_stream(failure, self._frame)
+                self._fail(failure, self._frame)
             else:
-                self._fail_stream(replace(failure, origin=None))
+                self._fail(replace(failure, origin=None), _SILENT_FRAME)
             return
         self._unknown_fields.add_unknown_keys("chunk", chunk, path)
         choices, usage = get_list(chunk, "choices", path) or [], get_object(chunk, "usage", path)
@@ -212,7 +178,7 @@ class StreamReader(FrameReader):
             at = ((path, "choices"), number)
             node = expect_object(choice, at)
             if isinstance(node.get("error"), dict):
-                self._fail_stream(replace(read_failure(node, 0), origin=None))
+                self._fail(replace(read_failure(node, 0), origin=None), _SILENT_FRAME)
                 return
             self._read_choice(node, at)
         if usage:
@@ -224,7 +190,7 @@ class StreamReader(FrameReader):
         if self._finish_failure is not None:
             # A client gets the chunk, and a failure after it: it may not know this finish reason.
             self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
-            self._fail_stream(self._finish_failure)
+            self._fail(self._finish_failure, _SILENT_FRAME)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)
@@ -532,18 +498,19 @@ class StreamReader(FrameReader):
 
     def _end_response(self) -> None:
         if not self._part_count and not any(choice.finish for choice in self._choices.values()):
-            self._fail_stream(truncated_stream_failure(NOTHING_SAID))
+            self._fail(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME)
             return
         for index in sorted(self._choices):
             choice = self._choices[index]
             self._start_named_calls(choice)
             for open_call in choice.calls:
                 if open_call.part_index < 0:
-                    self._fail_stream(_invalid_stream(f"never named the call {open_call.id!r}"))
+                    problem = f"the provider's stream never named the call {open_call.id!r}"
+                    self._fail(Failure("upstream", problem, 502, "invalid_stream"), _SILENT_FRAME)
                     return
             self._end_open_part(choice)
             self._end_choice(choice)
-        self._ended = True
+        self._ended = self._is_over = True
         self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.found.values()), self._frame))
 
     def _end_choice(self, choice: OpenChoice) -> None:
@@ -606,7 +573,3 @@ def _find_repeated_call(delta: Object, choice: OpenChoice) -> OpenCall | None:
 def _has_only(node: Object, *keys: str) -> bool:
     """Are all other values empty, or strings, which are read the same way in every chunk?"""
     return not [key for key, value in node.items() if value and type(value) is not str and key not in keys]
-
-
-def _invalid_stream(problem: str) -> Failure:
-    return Failure("upstream", f"the provider's stream {problem}", 502, "invalid_stream")

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, read_retry_after, truncated_stream_failure
-from toolwire.core.frame_reader import EVENT_PATH, FrameReader
-from toolwire.core.ir import Call, Failure, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
+from toolwire.core.frame_reader import FrameReader
+from toolwire.core.ir import Call, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
     Object,
@@ -31,7 +31,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import ReadContext, odd_shape
-from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
+from toolwire.core.sse import Frame
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
     OUTPUT_PART_TYPES,
@@ -100,10 +100,7 @@ class StreamReader(FrameReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._splitter = SseSplitter()
         self._reading = ReadContext(NAME)
-        self._broken = False
-        """Is everything that follows ignored?"""
         self._has_calls = False
         """Has the model made a call that the client must run?"""
         self._items: dict[int, _StreamItem] = {}
@@ -114,52 +111,26 @@ class StreamReader(FrameReader):
         self._next_part_index = 0
         self._unknown_fields: dict[str, UnknownField] = {}
 
-    def feed(self, data: bytes) -> list[ev.Event]:
-        self._events = []
-        if not self._broken:
-            try:
-                self._read_frames(self._splitter.feed(data))
-            except FrameTooLong as error:
-                self._fail_stream(str(error), "frame_too_long")
-        return self._events
+    def _end_input(self) -> None:
+        missing = "neither response.completed nor response.incomplete nor response.failed came"
+        self._fail(truncated_stream_failure(missing), _SILENT_FRAME)
 
-    def close(self) -> list[ev.Event]:
-        self._events = []
-        if not self._broken:
-            self._read_frames(self._splitter.close())
-        if not self._ended and not self._broken:
-            missing = "neither response.completed nor response.incomplete nor response.failed came"
-            self._events.append(ev.ResponseFailed(truncated_stream_failure(missing), _SILENT_FRAME))
-        self._broken = True
-        return self._events
+    def _read_frame(self, raw: Frame, path: Path) -> None:
+        before = len(self._events)
+        try:
+            node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
+            self._frame, self.is_frame_changed = ev.SourceFrame(NAME, raw.event, node), False
+            self._read_node(node, path)
+        except Malformed as error:
+            # The failure replaces the events of the part of the frame that could be read.
+            del self._events[before:]
+            if raw.data[:6] != b"[DONE]":
+                self._fail_stream(str(error))
+                return
+            frame = ev.SourceFrame(NAME, raw.event, None)
+            self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
 
-    def _read_frames(self, frames: list[Frame]) -> None:
-        for raw in frames:
-            path = (EVENT_PATH, self._frame_count)
-            self._frame_count += 1
-            before = len(self._events)
-            try:
-                node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
-                self._frame, self.is_frame_changed = ev.SourceFrame(NAME, raw.event, node), False
-                self._read_frame(node, path)
-            except Malformed as error:
-                # The failure replaces the events of the part of the frame that could be read.
-                del self._events[before:]
-                if raw.data[:6] == b"[DONE]":
-                    frame = ev.SourceFrame(NAME, raw.event, None)
-                    self._events.append(ev.OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
-                    continue
-                self._fail_stream(str(error), "invalid_stream")
-                break
-
-    def _fail_stream(self, message: str, code: str) -> None:
-        self._broken = True
-        if not self._ended:
-            self._ended = True
-            failure = Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code)
-            self._events.append(ev.ResponseFailed(failure))
-
-    def _read_frame(self, node: Object, path: Path) -> None:
+    def _read_node(self, node: Object, path: Path) -> None:
         kind = node.get("type")
         if not isinstance(kind, str):
             kind = "error" if node.get("error") else self._frame.event or ""
