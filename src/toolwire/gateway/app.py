@@ -151,7 +151,6 @@ class Gateway:
             self.telemetry.finish_exchange(running, clock())
 
     async def handle_metrics_request(self, request: ClientRequest) -> None:
-        """Answer a request at the address of the metrics."""
         await request.send_reply(self.current_routes(request.clock).metrics_reply(request))
 
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:

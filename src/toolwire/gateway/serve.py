@@ -218,7 +218,6 @@ def watch_lifeline(loop: asyncio.AbstractEventLoop, descriptor: int, on_end: Cal
 
 @contextmanager
 def _share_metrics() -> Iterator[None]:
-    """A directory for the metrics of all workers."""
     directory = "" if os.environ.get(DIRECTORY_VARIABLE) else tempfile.mkdtemp(prefix="toolwire-")
     if directory:
         os.environ[DIRECTORY_VARIABLE] = directory

@@ -72,7 +72,6 @@ class ClientBody(Struct, eq=False):
 
     @property
     def tool_count(self) -> int:
-        """How many tools it declares."""
         if self._tool_count < 0:
             self._tool_count = self.codec.count_tools(self.members)
         return self._tool_count
@@ -286,7 +285,6 @@ _MAX_PLACES = 16
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """The same bytes with another model."""
     name = encode(model)
     at = body.find(_MODEL_KEY)
     if at >= 0 and body.find(_MODEL_KEY, at + 1) < 0:

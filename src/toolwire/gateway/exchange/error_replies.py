@@ -189,7 +189,6 @@ def _replace_message(body: Json, message: str, named: str) -> bool:
 
 
 def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:
-    """An error that the provider sent."""
     return AttemptFailed(failure, reply, failure.kind in RETRYABLE_KINDS, failure.kind in FALLBACK_KINDS)
 
 
@@ -375,7 +374,6 @@ def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, b
 
 
 def unsaved_seal_codes(call: GatewayRequest) -> tuple[str, ...]:
-    """The loss code for seals that could not be stored."""
     return ("seal-dropped",) if call.signature_store is not None and call.signature_store.has_failed else ()
 
 

@@ -171,14 +171,12 @@ class Runtime:
         self._envelope_keys_by_owner = {"": keys}
 
     def envelope_keys_of(self, key: ClientKey | None) -> EnvelopeKeys | None:
-        """The keys for the envelopes of a client."""
         owner = key.name if key is not None else ""
         if owner not in self._envelope_keys_by_owner and self._envelope_keys is not None:
             self._envelope_keys_by_owner[owner] = replace(self._envelope_keys, owner=owner)
         return self._envelope_keys_by_owner.get(owner)
 
     def find_output_limit(self, upstream: Upstream) -> int | None:
-        """The most output tokens of a model."""
         if upstream.set_facts.max_output_tokens is not None:
             return upstream.set_facts.max_output_tokens
         listed = self.find_listed_facts(upstream.provider.name, upstream.model)
@@ -282,9 +280,7 @@ class PassthroughMatch(Struct, frozen=True):
     endpoint: PassthroughEndpoint
     path: str
     ids: tuple[str, ...] = ()
-    """The ids in the path."""
     model_span: tuple[int, int] = (0, 0)
-    """Where the model is in the path."""
 
     @property
     def model(self) -> str:
@@ -453,15 +449,12 @@ class TranslatedRequest(Struct, eq=False):
     exchange: Exchange
     ledger: Ledger | None
     loss_codes: tuple[str, ...]
-    """Codes of what its translation lost or changed."""
     is_passthrough: ClassVar[bool] = False
     """The client's own bytes, and the response passes through, too."""
 
 
 @final
 class PassthroughRequest(Struct, eq=False):
-    """A request that needs no translation."""
-
     attempt: Attempt
     upstream: Upstream
     body: bytes
@@ -495,7 +488,6 @@ class StartedStream(Struct, eq=False):
 
 
 AttemptAnswer: TypeAlias = Reply | StartedStream | AttemptFailed
-"""What one attempt, or several, came to."""
 
 
 class StreamReplay(Struct, frozen=True):

@@ -29,8 +29,6 @@ JSON_TYPE = "application/json"
 
 
 class NamedModel(Struct, frozen=True, kw_only=True):
-    """The model of a request and the body that names it."""
-
     name: str = ""
     place: Literal["", "body", "form", "path"] = ""
     body: ClientBody = field(default_factory=lambda: NO_BODY)
@@ -39,7 +37,6 @@ class NamedModel(Struct, frozen=True, kw_only=True):
     """Where a form has the name."""
 
     def rewrite_body(self, model: str) -> bytes:
-        """The body with the provider's name of the model."""
         if not self.name or self.name == model:
             return self.body.write()
         if self.place == "body":

@@ -79,7 +79,6 @@ class ProviderHealth:
             self._end_cooldown(provider.name, model)
 
     def add_shown_quirks(self, target: Target) -> Target:
-        """The target with the quirks that it has shown before."""
         known = self.shown_quirks.get((target.provider.name, target.model), ())
         new = tuple(name for name in known if name not in target.shown_quirks)
         return replace(target, shown_quirks=(*new, *target.shown_quirks)) if new else target
@@ -117,7 +116,6 @@ class ProviderHealth:
         self._cooldown_until[label, model] = max(known, now + seconds)
 
     def record_session(self, provider: str, session: str, account: str, first_choice: str) -> None:
-        """A session was answered by an account."""
         if account == first_choice:
             self.moved_sessions.pop((provider, session), None)
             return

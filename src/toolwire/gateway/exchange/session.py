@@ -42,7 +42,6 @@ _find_item = re.compile(r"[\s,]*+(?!\])").match
 
 
 def find_named_session(headers: Mapping[str, str]) -> str:
-    """The session that a header names; "" if none does."""
     if headers.keys().isdisjoint(SESSION_HEADERS):
         return ""
     return next(headers[name] for name in SESSION_HEADERS if name in headers)

@@ -21,7 +21,6 @@ RETRY_AFTER = 2.0
 MAX_QUEUED = 1024
 """Requests that wait for their turn after `max_requests`. More would wait in vain."""
 QUEUE_SECONDS = 10.0
-"""How long a request waits for its turn."""
 KEY_SHARE, MIN_REQUESTS_OF_KEY = 0.5, 512
 """One client key may have this share of `max_requests` in flight, or so many if that is more: the other keys of a busy
 gateway are still served."""
@@ -180,7 +179,6 @@ class Ticket(Struct, eq=False):
         return None
 
     def leave(self) -> None:
-        """The request has ended."""
         admission = self._admission
         admission.memory.used -= self._held
         self._held = 0

@@ -229,7 +229,6 @@ class AnswerKeys:
         return pieces, text
 
     def _cut_key(self, pieces: list[_Piece], size: int) -> None:
-        """Hide the key with which these pieces begin."""
         instead = HIDDEN_KEY
         for at, (line, letters, first) in enumerate(pieces):
             begin = letters.places[first] if at == 0 else letters.begin

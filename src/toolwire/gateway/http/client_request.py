@@ -130,8 +130,6 @@ class ClientRequest(ABC):
 
 
 class AsgiRequest(ClientRequest):
-    """A request through an ASGI server."""
-
     WATCH_DELAY = 0.02
     """Seconds. Most answers come at once, so watching for a disconnect begins only then."""
 
@@ -258,8 +256,6 @@ _MAX_TEMPLATE_LENGTH = 2048
 
 
 class RequestLine(Struct, frozen=True):
-    """The head of a request without its headers."""
-
     method: str
     target: RequestTarget
     keep_alive: bool
@@ -345,7 +341,6 @@ class HttpRequest(ClientRequest):
 
     @property
     def body_size(self) -> int:
-        """Bytes of the body that have come."""
         return self._body_size
 
     @property

@@ -7,8 +7,6 @@ import sys
 
 
 class LogTerminal:
-    """The terminal that shows the log, if there is one."""
-
     def __init__(self) -> None:
         self._was_open = sys.stderr.isatty()
 

@@ -45,7 +45,6 @@ class DaemonThread:
         self._thread: threading.Thread | None = None
 
     def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """The result of the function, or the exception that it raised."""
         future = asyncio.get_running_loop().create_future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)

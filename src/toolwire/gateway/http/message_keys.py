@@ -48,7 +48,6 @@ class MessageKeys:
         return shown
 
     def clean_body(self, data: bytes) -> bytes:
-        """A whole body without keys."""
         return self.feed(data) + self.close()
 
     def close(self) -> bytes:

@@ -74,7 +74,6 @@ _OTHER_CASES = (("İ", "i"), ("ı", "i"), ("ſ", "s"))
 
 
 def _find_marks(text: str, marks: _Marks) -> list[int]:
-    """Where the marks are, in order."""
     literals, pattern = marks
     places: list[int] = []
     for begin in range(0, len(text), _SLICE):
@@ -185,7 +184,6 @@ class _Rule(NamedTuple):
     before: int
     """The most characters of a match before its mark."""
     begin: re.Pattern[str]
-    """Where a match may begin."""
     head: re.Pattern[str]
     """A match up to the start of its value. Its length is limited."""
 
@@ -363,7 +361,6 @@ def shorten_agent(agent: str) -> str:
 
 
 def redact_body(body: bytes) -> str:
-    """The start of a body, without credentials."""
     text = redact(body[: 4 * (MAX_BODY + _REDACTION_MARGIN)].decode(errors="replace")[: MAX_BODY + _REDACTION_MARGIN])
     return text if len(text) <= MAX_BODY else f"{text[:MAX_BODY]}… ({len(body)} bytes)"
 
@@ -420,7 +417,6 @@ class SecretFilter:
 
 
 def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without these secrets."""
     return _NO_SECRETS.clean(text, secrets)
 
 
@@ -513,7 +509,6 @@ class KeyFilter:
         return not (self._others and any(find(mark) >= 0 for mark in self._others))
 
     def clean(self, data: bytes) -> bytes:
-        """The text without the keys."""
         if self.is_clean(data):
             return data
         for form in self._forms:
@@ -541,7 +536,6 @@ class KeyFilter:
         return max(len(start) for start in self._starts if end.endswith(start))
 
     def find_key(self, letters: bytes) -> tuple[int, int] | None:
-        """Where the first key is in these letters."""
         found = [(at, at + len(key)) for key in self._keys if (at := letters.find(key)) >= 0]
         return min(found, default=None)
 

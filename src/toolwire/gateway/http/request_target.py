@@ -36,7 +36,6 @@ class RequestTarget(Struct, frozen=True):
 
 
 def read_target(target: str, host: str) -> RequestTarget:
-    """The target of a request line. `host` is the Host header."""
     if "#" in target:
         return RequestTarget(target, "", "it has a fragment (#)")
     path, _, query = target.partition("?")

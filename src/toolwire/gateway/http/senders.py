@@ -19,14 +19,11 @@ from toolwire.gateway.settings.config import Provider, Timeouts
 
 
 class ProviderSenders(Struct, frozen=True, eq=False):
-    """The senders of all providers."""
-
     client: RequestSender
     own: Mapping[Provider, RequestSender] = {}
     """Those of providers whose requests are authorized as they are sent."""
 
     def find(self, provider: Provider, codec: Codec) -> RequestSender:
-        """What sends requests in this protocol to a provider."""
         sender, carriage = self.own.get(provider, self.client), codec.http.carriage
         return sender if carriage is None else CarryingSender(sender, carriage)
 
@@ -40,8 +37,6 @@ async def send_idempotent(sender: RequestSender, request: UpstreamRequest) -> Up
 
 
 class CarryingSender:
-    """A `RequestSender` that converts what it sends, and the streams that it gets."""
-
     def __init__(self, sender: RequestSender, carriage: Carriage) -> None:
         self._sender, self._carriage = sender, carriage
 

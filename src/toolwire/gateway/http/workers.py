@@ -67,15 +67,12 @@ class ConnectionCounts:
 
 
 class WorkerContext(Struct, frozen=True):
-    """What a worker process gets from its supervisor."""
-
     lifeline: int
     """A file descriptor. Its other end is closed when the supervisor is gone: then the worker must stop."""
     on_ready: Callable[[], None]
     """To be called once it serves."""
     counts: ConnectionCounts
     slot: int
-    """Its place in the counts."""
 
 
 YIELD_SECONDS, YIELD_CHECK_SECONDS = 0.02, 0.002

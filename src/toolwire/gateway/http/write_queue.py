@@ -25,7 +25,6 @@ class WriteQueue:
         self.pending.append((write, data))
 
     def discard(self, write: Write) -> None:
-        """Drop the writes to a connection that is gone."""
         self.pending = [entry for entry in self.pending if entry[0] != write]
 
     def flush(self) -> None:

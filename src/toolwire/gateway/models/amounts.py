@@ -20,7 +20,6 @@ def round_amount(amount: Decimal) -> Decimal:
 
 
 def add_known(amounts: Sequence[Decimal | None]) -> Decimal | None:
-    """The sum of the amounts that are known; None if none is."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known, Decimal(0)) if known else None
 

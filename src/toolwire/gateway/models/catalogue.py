@@ -105,7 +105,6 @@ class Catalogue(Struct, frozen=True, dict=True):
     providers: Mapping[str, CatalogueProvider]
 
     def find_model(self, provider: Provider, model: str) -> CatalogueModel | None:
-        """What the catalogue knows about a model of a provider."""
         name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
         return _find_model(name, model) if name else None
 
@@ -113,7 +112,6 @@ class Catalogue(Struct, frozen=True, dict=True):
         return _find_provider(provider.kind, tuple(provider.base_urls.values())) != ""
 
     def find_known_facts(self, provider: Provider, model: str) -> ModelFacts:
-        """What `known_models.toml` says about a model of a provider."""
         name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
         return _find_known_facts(name, model) if name else NO_FACTS
 

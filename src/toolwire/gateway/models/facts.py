@@ -45,7 +45,6 @@ class FactFinder:
         return self.find_target_facts(model, self._router.find_target(model), listed)
 
     def find_target_facts(self, model: str, target: Target | None, listed: ModelFacts) -> ModelFacts:
-        """The facts about a model whose target is known."""
         facts: dict[str, Any] = {fact.name: fact.value for fact in self._collect_facts(model, target, listed)}
         return ModelFacts(**facts)
 

@@ -81,7 +81,6 @@ def explain_skip(provider: Provider) -> ListUnavailable | None:
 async def ask_models(
     senders: ProviderSenders, provider: Provider, hops: str = ""
 ) -> tuple[ModelInfo, ...] | ListUnavailable:
-    """The models that a provider lists, each once."""
     codec = find_listing_codec(provider)
     if codec is None:
         return ListUnavailable("no-list", "its protocol has no lists of models")
@@ -156,7 +155,6 @@ def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
 
 
 def _error_text(codec: Codec, data: bytes, response: UpstreamResponse) -> str:
-    """What a provider says in an error."""
     try:
         message = codec.read_error(decode(data), response.status, response.headers).message
     except (Malformed, RecursionError):
@@ -169,8 +167,6 @@ def _error_text(codec: Codec, data: bytes, response: UpstreamResponse) -> str:
 
 
 class _CachedList(Struct, eq=False):
-    """The list of one provider, and the request for it."""
-
     models: tuple[ModelInfo, ...] | None = None
     problem: ListUnavailable | None = None
     asked_at: float | None = None
@@ -310,7 +306,6 @@ def _identity(provider: Provider) -> tuple[object, ...]:
 
 
 async def ask_list(senders: ProviderSenders, provider: Provider, hops: str = "") -> ProviderList:
-    """The list of a provider without a cache."""
     answer = explain_skip(provider) or await ask_models(senders, provider, hops)
     models, problem = (answer, None) if isinstance(answer, tuple) else (None, answer)
     return ProviderList(provider, models, problem)

@@ -57,7 +57,6 @@ def _names_of(router: Router, provider: Provider, model: str) -> Iterator[str]:
 
 
 def filter_models(router: Router, models: Iterable[ModelInfo], key: ClientKey | None) -> tuple[ModelInfo, ...]:
-    """The models that a client may use."""
     if key is None or (not key.is_restricted and key.has_all_providers):
         return tuple(models)
     return tuple(model for model in models if router.may_use(model.id, key))
@@ -84,7 +83,6 @@ def describe_model(router: Router, name: str, target: Target, lists: Iterable[Pr
 
 
 def find_listed(target: Target, lists: Iterable[ProviderList]) -> ModelInfo | None:
-    """The entry of a model in its provider's list."""
     listed = (model for one in lists if one.provider is target.provider for model in one.models or ())
     return next((model for model in listed if model.id == target.model), None)
 

@@ -79,7 +79,6 @@ class PriceFinder(Struct, frozen=True):
         return next((rate for rate in rates if rate is not None), None)
 
     def has_tier(self, service_tier: str) -> bool:
-        """Are the prices of this service tier among them?"""
         return any(isinstance(one, DatedPrices) and one.service_tier == service_tier for one in self.prices)
 
     def find_unit_prices(self, input_tokens: int) -> UnitPrices:
@@ -174,7 +173,6 @@ def estimate_cost(
 
 
 def find_prices(provider: Provider, model: str, at: float, service_tier: str = "") -> PriceFinder | None:
-    """The prices of a model at a time; None if none is known."""
     prices = _find_in_file(provider, model)
     if prices is not None:
         return PriceFinder((prices,), FROM_FILE, "toolwire.toml")

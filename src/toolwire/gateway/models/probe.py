@@ -46,7 +46,6 @@ def find_model(provider: Provider, config: Config) -> str:
 
 
 async def request_few_tokens(senders: ProviderSenders, provider: Provider, model: str) -> ProbeResult:
-    """The smallest useful request to a model."""
     _, codec = choose_codecs(Target(provider, model), find_codec(provider.protocols[0]))
     address = Address.parse(provider.base_urls[codec.name], provider.proxies.get(codec.name, ""), provider.ca_file)
     turns = (Turn("user", (Text(PROMPT),)),)

@@ -253,7 +253,6 @@ def _is_json_error(response: UpstreamResponse, data: bytes) -> bool:
 
 
 def _has_shape_of(codec: Codec, data: bytes) -> bool:
-    """Has this JSON the members that errors of the protocol have?"""
     body = decode(data)
     return isinstance(body, dict) and codec.write_error(Failure("server", "")).body.keys() <= body.keys()
 
@@ -338,7 +337,6 @@ async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: byt
 async def _complete_rounds(
     call: GatewayRequest, prepared: PreparedRequest, data: bytes
 ) -> bytes | TransportError | Failure:
-    """Ask for further rounds until the answer is complete."""
     exchange = prepared.exchange
     while True:
         try:

@@ -36,7 +36,6 @@ def find_usage(names: UsageNames, tail: bytes) -> Usage | None:
 
 
 def _decode_first_object(data: bytes) -> Mapping[str, Json] | None:
-    """The object that the data begins with."""
     try:
         node, _ = _decoder.raw_decode(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

@@ -300,7 +300,6 @@ async def _refuse_unjudged_tools(
 def _refuse_endpoint(
     call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
 ) -> Failure | None:
-    """Why this client may not use the endpoint; None if it may."""
     key = call.caller.key
     if provider.forward_auth and not call.caller.provider_credential:
         return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)

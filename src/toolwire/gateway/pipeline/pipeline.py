@@ -98,7 +98,6 @@ class Pipeline:
     async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
     ) -> GatewayRequest | AttemptFailed:
-        """The request with its body. A failure if it cannot be read."""
         if endpoint.adapt_body is not None:
             endpoint = _choose_name(call, endpoint)
             call, body = await _adapt_body(call, endpoint, body)
@@ -412,7 +411,6 @@ async def _adapt_body(
 
 
 def _refuse_other_model(endpoint: EndpointMatch, named: str) -> Failure | None:
-    """The body names another model than the path."""
     if not named or endpoint.ignores_model_in_body or named.removeprefix("models/") == endpoint.model:
         return None
     what = f"the path names the model `{endpoint.model}`, and the body another one, `{named[:80]}`"

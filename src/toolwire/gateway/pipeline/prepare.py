@@ -91,7 +91,6 @@ def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledg
 
 
 async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:
-    """What the store has for the earlier turns of a request."""
     find_keys = partial(exchange.memory_keys, call.body.data)
     ids = find_keys() if len(call.body.data) < LARGE_BODY else await run_in_thread(find_keys)
     if not ids or call.signature_store is None:
@@ -102,7 +101,6 @@ async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[
 async def _describe_images(
     call: GatewayRequest, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes]
 ) -> None:
-    """Have the images of a request described, if the model cannot see."""
     describer, size = call.runtime.image_describer, len(call.body.data)
     if describer is None:
         return

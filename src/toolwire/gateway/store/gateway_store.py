@@ -59,7 +59,6 @@ class GatewayStore:
         return self._check
 
     async def wait_for_check(self) -> None:
-        """Check the store, if the last check is old."""
         if time.monotonic() - self._checked_at > MAX_CHECK_AGE:
             await asyncio.wait([self.start_check()])
 

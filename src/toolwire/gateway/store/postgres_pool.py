@@ -190,7 +190,6 @@ class PostgresPool:
         self._retry_at = 0.0
         self._is_connecting = False
         self._finished = 0
-        """How much work was done."""
 
     def __repr__(self) -> str:
         return f"PostgresPool({self.location!r})"

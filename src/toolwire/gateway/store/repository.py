@@ -255,7 +255,6 @@ class StateRepository:
         return await self._run(lambda store: store.put(entries, required_marks, appended), writes=True)
 
     async def add(self, entry: Entry) -> bool | StoreDown:
-        """Write an entry; False if there is one with the same name already."""
         return await self._run(lambda store: store.add(entry), writes=True)
 
     def put_later(self, *entries: Entry) -> None:
@@ -322,7 +321,6 @@ ENTRY_OVERHEAD = 800
 
 
 def entry_size(entry: Entry) -> int:
-    """About how many bytes it takes in memory."""
     return len(entry.body) + len(entry.id) + ENTRY_OVERHEAD
 
 

@@ -135,7 +135,6 @@ class SqliteStore:
         return await self.worker.run_work(work)
 
     async def _make_room(self, size: int, deadline: float) -> StoreDown | None:
-        """Remove some entries."""
         if time.monotonic() > deadline:
             return self.worker.make_down("it is full, and removing old entries takes long")
         removed = await self.worker.run_work(partial(_shrink, target=self._max_bytes - size))
@@ -314,7 +313,6 @@ def _read_page(rows: Iterable[tuple[Any, ...]], max_bytes: int) -> list[Entry]:
 
 
 def _used_bytes(file: sqlite3.Connection, _now: float) -> int:
-    """Bytes of the file that are in use."""
     return (_read_pragma(file, "page_count") - _read_pragma(file, "freelist_count")) * _read_pragma(file, "page_size")
 
 
@@ -365,7 +363,6 @@ class _Batch(NamedTuple):
 
 
 def _remove_expired(file: sqlite3.Connection, now: float) -> int:
-    """Remove a batch of expired entries; returns their number."""
     return _remove_first(file, _FIRST_EXPIRED, now, _Batch(_BATCH_SIZE, _BATCH_BYTES))[0]
 
 

@@ -48,7 +48,6 @@ NEVER_EXPIRES = 253_402_300_799.0
 
 
 def expiry_time(expires: float, now: float, ttl: float) -> float:
-    """When an entry that is written now expires."""
     return expires or (now + ttl if ttl else NEVER_EXPIRES)
 
 
@@ -79,8 +78,6 @@ Entries: TypeAlias = list[Entry] | StoreDown
 
 
 class KindStats(Struct, frozen=True):
-    """The number and size of the entries of one kind."""
-
     kind: str
     entries: int
     bytes: int
@@ -90,7 +87,6 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     where: str
     """The file or the database, without a password."""
     version: int
-    """The version of its tables."""
     kinds: tuple[KindStats, ...]
     owners: int
     expired: int
@@ -246,7 +242,6 @@ class BodyCipher:
         return decrypted
 
     def decrypt(self, entry: Entry) -> Entry | StoreDown:
-        """The stored entry with its body as it was given."""
         body = entry.body
         if not body.startswith(_PREFIX):
             return entry

@@ -32,7 +32,6 @@ class Side(Struct, frozen=True):
 
 
 def read_side(codec: Codec, request: bytes, response: bytes, status: int) -> Side | None:
-    """None if the request cannot be read."""
     try:
         read = codec.read_request(expect_object(decode(request), None))
     except (Malformed, RecursionError):
@@ -43,7 +42,6 @@ def read_side(codec: Codec, request: bytes, response: bytes, status: int) -> Sid
 
 
 def full_name(part: ir.Call | ir.Result | ir.ProviderCall | ir.ProviderResult) -> str:
-    """The name of a tool, with its namespace."""
     if isinstance(part, ir.ProviderCall | ir.ProviderResult):
         return part.tool
     return f"{part.namespace}.{part.name}" if part.namespace else part.name

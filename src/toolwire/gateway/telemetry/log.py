@@ -61,8 +61,6 @@ def log_attempts(attempts: AttemptRows) -> AttemptRows:
 
 
 class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """One of several calls of providers in one exchange."""
-
     provider: str
     model: str
     account: str = ""
@@ -73,7 +71,6 @@ class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 def _raw_amount(amount: Decimal) -> msgspec.Raw:
-    """All digits of an amount, as a JSON number."""
     return msgspec.Raw(write_amount(amount).encode())
 
 
@@ -105,7 +102,6 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     cost_usd: msgspec.Raw | None = None
     """Of all calls of providers whose cost is known."""
     unpriced_calls: int = 0
-    """Calls of providers whose cost is not known."""
     reported_cost_usd: msgspec.Raw | None = None
     """What the providers say themselves."""
     calls: Sequence[CallLine] = ()
@@ -337,7 +333,6 @@ class Log:
         return json_line(record, stamp, head, self._bodies)
 
     def log_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
-        """Log requests and their debug lines, in one write."""
         if self._form == "none":
             return
         if self._min_level > 1:
@@ -576,12 +571,10 @@ def _describe_result(result: ir.Result | ir.ProviderResult) -> dict[str, object]
 
 
 def shorten_text(text: str) -> str:
-    """Text of a conversation, shortened and without keys."""
     return printable_text(redact_start(text), MAX_ARGUMENTS)
 
 
 def read_captured_response(codec: Codec, body: bytes) -> ir.Response | None:
-    """Read a whole answer or a stream."""
     if not body:
         return None
     try:

@@ -52,8 +52,6 @@ _decode = msgspec.json.Decoder(Series).decode
 
 
 class WorkerSeries(msgspec.Struct, frozen=True, gc=False):
-    """The numbers of a series in one worker."""
-
     series: Series
     values: Sequence[float]
     is_alive: bool
@@ -112,7 +110,6 @@ class SharedCounters:
         self._lock_file = self._names_file = None
 
     def read_all(self) -> Iterator[WorkerSeries]:
-        """The series of all workers."""
         for series, index in self.series:
             yield WorkerSeries(series, self.values[index : index + series.width].tolist(), True)
         if self._directory is not None:
@@ -485,7 +482,6 @@ class Metrics:
             del self.limit_ends[cell]
 
     def write_text(self) -> bytes:
-        """The metrics of all workers in Prometheus' text format."""
         return "".join(_write_metrics(_merge_workers(self._counters.read_all()))).encode()
 
     def close(self) -> None:

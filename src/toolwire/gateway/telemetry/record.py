@@ -352,7 +352,6 @@ class Client(msgspec.Struct, frozen=True, cache_hash=True, gc=False, array_like=
     key_name: str = ""
     """The name of the client's key, never the key itself."""
     team: str = ""
-    """The team of the client's key."""
     user_agent: str = ""
     """As received, without the client's keys; the log shows its first product."""
     agent: str = ""
@@ -365,8 +364,6 @@ class Client(msgspec.Struct, frozen=True, cache_hash=True, gc=False, array_like=
 
 
 class Asked(msgspec.Struct, gc=False, eq=False, array_like=True):
-    """What the client asks for."""
-
     operation: str = "chat"
     """chat, count_tokens, models, metrics, responses_state, background, describe_image or passthrough. Only chat has
     times and tokens in the metrics."""
@@ -396,8 +393,6 @@ class UpstreamNames(msgspec.Struct, frozen=True, cache_hash=True, gc=False, arra
 
 
 class Answer(msgspec.Struct, gc=False, eq=False, array_like=True):
-    """What the answer says, and what its translation lost."""
-
     model: str = ""
     """As the answer names it."""
     request_id: str = ""
@@ -417,12 +412,10 @@ class Answer(msgspec.Struct, gc=False, eq=False, array_like=True):
     """Tool calls that the gateway ran itself, and their outcomes."""
 
     def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
-        """Add tool calls that the gateway ran itself."""
         pairs = zip(calls, results, strict=True)
         self.tool_runs += tuple((call.name, "error" if result.error else "ok") for call, result in pairs)
 
     def set_tool_calls(self, names: Sequence[str], client_name: Callable[[str], str]) -> None:
-        """The tools that the answer calls, by the provider's names."""
         self.tool_calls = tuple(zip(map(client_name, names), names, strict=True))
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:

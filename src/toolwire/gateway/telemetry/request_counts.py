@@ -30,7 +30,6 @@ MAX_COUNTS = 10_000
 """Counts that are kept, of minutes and of hours each. Clients choose some of the names. A minute takes 0.7 kB, with 50
 requests 2.6 kB; an hour takes 0.6 kB. Of minutes there may be twice as many until they are folded the next time."""
 MAX_WAITING = 256
-"""Requests that are counted together."""
 SLICE = 300
 """Counts that are read at a time."""
 MAX_NAME = 90
@@ -108,8 +107,6 @@ class Counts(Struct, gc=False, array_like=True):
 
 
 class CountQuery(Struct, frozen=True):
-    """Which counts to read."""
-
     by: str
     """Of `DIMENSIONS`."""
     step: int
@@ -120,8 +117,6 @@ class CountQuery(Struct, frozen=True):
 
 
 class CountSums(Struct):
-    """What one process has counted."""
-
     kept_since: float
     """Unix time since when everything is there."""
     step: int
@@ -148,8 +143,6 @@ def find_quantile(buckets: Mapping[int, int], share: float) -> float | None:
 
 
 class RequestCounts:
-    """The requests of one process over time."""
-
     def __init__(self, now: float) -> None:
         self.kept_since = now
         self.waiting: list[Facts] = []
@@ -160,7 +153,6 @@ class RequestCounts:
         self._folded_minute = 0.0
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
-        """Requests that have ended."""
         waiting = self.waiting
         waiting.extend(map(_read_facts, records))
         if len(waiting) > MAX_WAITING:

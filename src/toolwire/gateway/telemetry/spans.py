@@ -32,7 +32,6 @@ CONTENT_VALUES = frozenset({"true", "span_only", "span_and_event"})
 MAX_WAITING = 100
 """Spans whose text waits to be read. Beyond that spans are sent without it: no request waits for them."""
 SHUTDOWN_SECONDS = 5.0
-"""How long to wait for the export of the last spans."""
 
 
 class _ExporterWarnings(logging.Handler):

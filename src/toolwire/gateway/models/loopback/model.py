@@ -241,15 +241,12 @@ _BLOCK_SEARCH_LIMIT = 50_000
 
 
 class Prompt(Struct, frozen=True):
-    """What the model has to answer."""
-
     text: str = ""
     """The user's text since the model's last turn, or else the last one before."""
     media: tuple[ir.Media, ...] = ()
     results: tuple[ir.Result, ...] = ()
     tools: tuple[ir.Tool, ...] = ()
     called_tools: frozenset[str] = frozenset()
-    """Names of the tools that were already called for this text."""
     result_tool_names: tuple[str, ...] = ()
     has_only_loaded_tools: bool = False
     """Whether the results only load tools, so that there is nothing to tell yet."""

@@ -54,8 +54,6 @@ _QUOTED_PROMPT = re.compile(r'\s*"[^"]*`[^"]*"\s*')
 
 
 class TextValues(Struct, frozen=True):
-    """The values that a text contains."""
-
     text: str = ""
     pairs: Mapping[str, Json] = EMPTY_MAPPING
     """The values of `name: value`, `name=value` and JSON objects, by the letters of the name."""
