@@ -5,10 +5,8 @@ sent is what was judged: the path in its one spelling, and the model that the ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import quote
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import Http, PassthroughEndpoint
@@ -97,7 +95,7 @@ async def pass_request_through(
         return not_admitted.reply
     call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
     upstream = upstream if earlier is None else replace(upstream, path=earlier.target)
-    return await _Forwarding(call, request, forwarded, upstream, stages).send()
+    return await _forward(call, request, forwarded, upstream, stages)
 
 
 async def _choose_account(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Provider:
@@ -107,67 +105,58 @@ async def _choose_account(call: GatewayRequest, request: ForwardedRequest, stage
     return account or await ask_hooks(stages.find_account, call, request) or provider
 
 
-class _Forwarding(Struct, frozen=True, eq=False):
-    """A request that is allowed, on its way to the provider and back."""
-
-    call: GatewayRequest
-    request: ClientRequest
-    forwarded: ForwardedRequest
-    upstream: Upstream
-    stages: Stages
-
-    async def send(self) -> Reply | None:
-        """The response as a Reply, if it has to be read first; else None, after it was relayed."""
-        call, upstream, endpoint = self.call, self.upstream, self.forwarded.match.endpoint
-        is_billed = endpoint.model_place != "" and endpoint.find_cost(self.request.method) != "free"
-        response = await send_request(call, upstream, call.body.data, self.request.method, is_billed=is_billed)
-        if isinstance(response, TransportError):
-            return _transport_reply(call, upstream, response)
-        data: bytes | None = None
-        if response.status >= 300 or any(reads(self.forwarded) for reads in self.stages.reads_forwarded):
-            read = await response.read(MAX_RESPONSE)
-            if isinstance(read, TransportError):
-                return _transport_reply(call, upstream, read)
-            data = read
-            if response.status < 300:
-                end_forwarded_call(call, data)
-        answer = ForwardedAnswer(upstream, response.status, _passed_headers(upstream, response), data)
-        for after in self.stages.after_forwarded:
-            changed = await after(call, self.forwarded, answer)
-            if isinstance(changed, AttemptFailed):
-                response.abort()
-                return changed.reply
-            answer = changed
-        if data is not None:
-            return Reply(response.status, answer.headers, data)
-        await self._relay_response(response, answer.headers)
-        return None
-
-    async def _relay_response(self, response: UpstreamResponse, headers: Mapping[str, str]) -> None:
-        call, request, record = self.call, self.request, self.call.record
-        record.status = response.status
-        await request.start_response(
-            response.status, {**headers, **request_id_headers(self.upstream.codec, record.request_id)}
-        )
-        end, size, events = b"", 0, 0
-        has_text = self.forwarded.match.endpoint.cost == "tokens" and call.running.counts_use
-        try:
-            while True:
-                data = await response.read_chunk()
-                if isinstance(data, TransportError):
-                    # The headers are sent, and the body can be anything: only a missing end can tell the client.
-                    request.abort()
-                    return
-                end = end[-TAIL_SIZE:] + data
-                if has_text:
-                    size, events = size + len(data), events + data.count(b"data:")
-                await request.send_body(data, more=bool(data))
-                if not data:
-                    return
-        finally:
+async def _forward(
+    call: GatewayRequest, request: ClientRequest, forwarded: ForwardedRequest, upstream: Upstream, stages: Stages
+) -> Reply | None:
+    """The response as a Reply, if it has to be read first; else None, after it was relayed."""
+    endpoint = forwarded.match.endpoint
+    is_billed = endpoint.model_place != "" and endpoint.find_cost(request.method) != "free"
+    response = await send_request(call, upstream, call.body.data, request.method, is_billed=is_billed)
+    if isinstance(response, TransportError):
+        return _transport_reply(call, upstream, response)
+    data: bytes | None = None
+    if response.status >= 300 or any(reads(forwarded) for reads in stages.reads_forwarded):
+        read = await response.read(MAX_RESPONSE)
+        if isinstance(read, TransportError):
+            return _transport_reply(call, upstream, read)
+        data = read
+        if response.status < 300:
+            end_forwarded_call(call, data)
+    answer = ForwardedAnswer(upstream, response.status, _passed_headers(upstream, response), data)
+    for after in stages.after_forwarded:
+        changed = await after(call, forwarded, answer)
+        if isinstance(changed, AttemptFailed):
             response.abort()
-            # Each event of a stream has at least a token. Servers may also put much text into a few.
-            end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
+            return changed.reply
+        answer = changed
+    if data is not None:
+        return Reply(response.status, answer.headers, data)
+    call.record.status = response.status
+    headers = {**answer.headers, **request_id_headers(upstream.codec, call.record.request_id)}
+    await request.start_response(response.status, headers)
+    await _relay_body(call, request, response, endpoint.cost == "tokens" and call.running.counts_use)
+    return None
+
+
+async def _relay_body(call: GatewayRequest, request: ClientRequest, response: UpstreamResponse, has_text: bool) -> None:
+    end, size, events = b"", 0, 0
+    try:
+        while True:
+            data = await response.read_chunk()
+            if isinstance(data, TransportError):
+                # The headers are sent, and the body can be anything: only a missing end can tell the client.
+                request.abort()
+                return
+            end = end[-TAIL_SIZE:] + data
+            if has_text:
+                size, events = size + len(data), events + data.count(b"data:")
+            await request.send_body(data, more=bool(data))
+            if not data:
+                return
+    finally:
+        response.abort()
+        # Each event of a stream has at least a token. Servers may also put much text into a few.
+        end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
 
 
 def _transport_reply(call: GatewayRequest, upstream: Upstream, error: TransportError) -> Reply:

@@ -83,7 +83,7 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     headers = {**started.headers, **attempts_header(call.record.attempts)}
     output = await _start_stream(request, call, headers)
     output.start_heartbeat()
-    passed = _capture_output(call, started, output, headers)
+    passed = _capture_output(call, started, output)
     if not call.runtime.cancels_on_disconnect or not call.running.counts_use:
         await relay_stream(call, started, output, passed=passed)
         return
@@ -94,17 +94,11 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
         usage_wait.close()
 
 
-def _capture_output(
-    call: GatewayRequest, started: StartedStream, output: ClientStream, headers: Mapping[str, str]
-) -> PassedAnswer | None:
+def _capture_output(call: GatewayRequest, started: StartedStream, output: ClientStream) -> PassedAnswer | None:
     """Capture what the client gets, where that is wanted. Returns what captures a stream that passes unchanged."""
     capture, how = call.record.traffic.capture, (call.clock, call.runtime.telemetry.recent)
     if capture is None:
         return None
-    http = call.client_codec.http
-    framing = http.make_framing_converter(call.framing) if call.framing else None
-    content_type = (framing or http.framing).content_type
-    capture.reply_headers = (headers, {"content-type": content_type, "cache-control": "no-cache"})
     is_passed = isinstance(started.stream, PassthroughStream) and call.recorder is None
     is_passed = is_passed and not started.request.attempt.drops_usage
     if is_passed and capture.upstream_calls[-1].response.data == b"".join(started.pending_output):
@@ -118,13 +112,11 @@ def _capture_output(
 async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: Mapping[str, str]) -> ClientStream:
     http, record = call.client_codec.http, call.record
     framing = http.make_framing_converter(call.framing) if call.framing else None
-    sent_headers = {
-        **headers,
-        **request_id_headers(call.client_codec, record.request_id),
-        "content-type": framing.content_type if framing is not None else http.framing.content_type,
-        "cache-control": "no-cache",
-    }
-    await request.start_response(200, sent_headers)
+    of_stream = {"content-type": (framing or http.framing).content_type, "cache-control": "no-cache"}
+    if record.traffic.capture is not None:
+        record.traffic.capture.reply_headers = (headers, of_stream)
+    ids = request_id_headers(call.client_codec, record.request_id)
+    await request.start_response(200, {**headers, **ids, **of_stream})
     record.status, record.first_byte = 200, request.clock()
     heartbeat = b"" if framing is not None else http.heartbeat
     return ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
