@@ -11,9 +11,10 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.version import VERSION
@@ -74,7 +75,8 @@ def serve(
 
             def serve_worker(context: WorkerContext) -> None:
                 gateway = open_worker(shared_config, server_settings, routes)
-                run_server(gateway, bound, context.on_ready, context.lifeline, metrics_bound, context, directory)
+                served = (gateway, bound, context.on_ready, context.lifeline, metrics_bound, context, directory)
+                _run(_serve_until_stopped(*served))
 
             with _share_metrics(), tempfile.TemporaryDirectory(prefix="toolwire-console-") as directory:
                 supervisor = WorkerSupervisor(
@@ -86,7 +88,7 @@ def serve(
                     bound.close,  # so that new connections are refused as soon as the last worker accepts none
                 )
                 return supervisor.supervise()
-        run_server(gateway, bound, announce_ready, lifeline, metrics_bound)
+        _run(_serve_until_stopped(gateway, bound, announce_ready, lifeline, metrics_bound))
     return 0
 
 
@@ -106,19 +108,9 @@ def open_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run_server(
-    gateway: Gateway,
-    bound: socket.socket,
-    ready: Callable[[], None] = lambda: None,
-    lifeline: int | None = None,
-    metrics_bound: socket.socket | None = None,
-    worker: WorkerContext | None = None,
-    console_directory: str = "",
-) -> None:
-    """Serve on a socket until a signal. Running streams may finish; a second signal ends them. Workers share
-    `console_directory`, so that the console shows the requests of all."""
+def _run(serving: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound, worker, console_directory))
+        runner.run(serving)
 
 
 async def _serve_until_stopped(
@@ -127,9 +119,11 @@ async def _serve_until_stopped(
     ready: Callable[[], None],
     lifeline: int | None,
     metrics_bound: socket.socket | None,
-    worker: WorkerContext | None,
-    console_directory: str,
+    worker: WorkerContext | None = None,
+    console_directory: str = "",
 ) -> None:
+    """Serve on a socket until a signal. Running streams may finish; a second signal ends them. Workers share
+    `console_directory`, so that the console shows the requests of all."""
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
     terminal = LogTerminal()

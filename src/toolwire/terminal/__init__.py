@@ -88,11 +88,9 @@ def terminal_width(stream: TextIO | None = None) -> int:
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
-    if not stream.isatty():
-        return WIDTH_IN_PIPE
     try:
-        return os.get_terminal_size(stream.fileno()).columns or WIDTH_UNKNOWN
-    except OSError:
+        return (os.get_terminal_size(stream.fileno()).columns or WIDTH_UNKNOWN) if stream.isatty() else WIDTH_IN_PIPE
+    except (OSError, ValueError):  # ValueError: it is closed
         return WIDTH_UNKNOWN
 
 

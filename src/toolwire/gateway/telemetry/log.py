@@ -45,6 +45,7 @@ from toolwire.gateway.telemetry.text_lines import (
     write_pairs,
 )
 from toolwire.protocols import CODECS
+from toolwire.terminal import terminal_width
 from toolwire.terminal.text import add_colour
 
 
@@ -54,10 +55,6 @@ def log_path(record: ExchangeRecord) -> str:
 
 
 AttemptRows = Sequence[tuple[str, str, float]]
-
-
-def log_attempts(attempts: AttemptRows) -> AttemptRows:
-    return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
 
 
 class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
@@ -191,7 +188,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
     attempts = record.attempts
     if len(attempts) > 1 or (attempts and attempts[0][1] != "ok"):
-        line.attempts = log_attempts(attempts)
+        line.attempts = [(name, printable_text(outcome), int(took * 1e5) / 1e2) for name, outcome, took in attempts]
     if answer.tool_runs:
         line.tool_runs = answer.tool_runs[:MAX_DETAILS]
     if answer.tool_calls:
@@ -249,29 +246,6 @@ def write_stderr(line: str) -> None:
 LEVELS = ("debug", "info", "warn", "error")
 
 
-def is_stderr_terminal() -> bool:
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
-
-
-def stderr_width() -> int:
-    """The cells of a line, which change when the window does."""
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isascii() and wanted.isdecimal():
-        return int(wanted) or DEFAULT_WIDTH
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH
-    except (OSError, ValueError, AttributeError):  # it is not a terminal any more
-        return DEFAULT_WIDTH
-
-
-DEFAULT_WIDTH = 120
-
-
-def choose_format(form: str, is_terminal: bool) -> str:
-    """The format that `auto` stands for."""
-    return ("text" if is_terminal else "json") if form == "auto" else form
-
-
 # --- the log --------------------------------------------------------------------------------------------------------
 
 
@@ -286,14 +260,17 @@ class Log:
         self, form: str, out: Callable[[str], None] = write_stderr, clock: Callable[[], float] = time.time
     ) -> None:
         self._out, self._clock = out, clock
-        self._is_terminal = out is write_stderr and is_stderr_terminal()
+        has_stderr = sys.stderr is not None and not sys.stderr.closed
+        self._is_terminal = out is write_stderr and has_stderr and sys.stderr.isatty()
         self._colour = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._line_heads: dict[tuple[object, ...], msgspec.Raw] = BoundedDict(_MAX_CACHED_HEADS)
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
         """Set the format, whether bodies are logged, the secrets to remove, and the minimum level."""
-        form = self._form = choose_format(form, self._is_terminal)
+        if form == "auto":
+            form = "text" if self._is_terminal else "json"
+        self._form = form
         self._bodies = bodies
         self._min_level = LEVELS.index(level)
         self._stamp_second, self._stamp = -1.0, ""
@@ -364,7 +341,7 @@ class Log:
         self._out(self._secret_filter.clean(text))
 
     def _width(self) -> int:
-        return stderr_width() if self._is_terminal else UNLIMITED
+        return terminal_width(sys.stderr) if self._is_terminal else UNLIMITED
 
     def _add_bodies(self, line: str, record: ExchangeRecord) -> str:
         """A request is one line in a file; on a terminal its bodies are below it."""
