@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from material import HERE, Recorded, corpus, needs_corpus
 from toolwire.call_repair.argument_stream import ArgumentMender
-from toolwire.call_repair.calls import repair_call
+from toolwire.call_repair.calls import repair_arguments
 from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.core.events import fold
 from toolwire.core.ir import Call, Tool
@@ -24,6 +24,22 @@ SAMPLES = [sample for sample in map(json.loads, LINES) if sample["dialect"] in (
 def offer(sample: Any) -> OfferedTools:
     functions = [tool["function"] for tool in sample["tools"]]
     return OfferedTools([Tool(one["name"], one.get("description"), one.get("parameters")) for one in functions])
+
+
+class RepairedCall(NamedTuple):
+    name: str
+    arguments: str
+    repairs: tuple[str, ...]
+    problem: str = ""
+
+
+def repair_call(name: str, arguments: str, tools: OfferedTools, is_cut: bool = False) -> RepairedCall:
+    found = tools.find_tool(name)
+    if found is None:
+        return RepairedCall(name, arguments, (), "there is no such tool")
+    repaired = repair_arguments(arguments, tools.parameters(found), is_cut=is_cut)
+    renamed = () if found == name else (f"`{name}` was taken as `{found}`",)
+    return RepairedCall(found, repaired.text, (*renamed, *repaired.repairs), repaired.problem)
 
 
 @pytest.mark.skipif(not SAMPLES, reason="the samples of calls are not here: left out")

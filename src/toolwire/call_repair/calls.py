@@ -1,4 +1,4 @@
-"""Repairs a structured call: its name by the tools that were offered, its arguments by the tool's schema."""
+"""Repairs the arguments of a structured call by the tool's schema."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.core.json_values import Json, Malformed, Object, decode, describe_json_type, encode_text
 from toolwire.schema.validate import value_problems
 
-_MAX_LISTED_TOOLS: Final = 20
-_MAX_NAME: Final = 100
 _MAX_PROBLEM: Final = 500
 
 
@@ -32,36 +30,9 @@ class RepairedArguments(Struct, frozen=True):
     """What is still wrong, as a sentence for the model."""
 
 
-class RepairedCall(Struct, frozen=True):
-    """A call as it goes on."""
-
-    name: str
-    arguments: str
-    repairs: tuple[str, ...] = ()
-    problem: str = ""
-
-
-def repair_call(name: str, arguments: str, tools: OfferedTools, is_cut: bool = False) -> RepairedCall:
-    """The call with a name that was offered and arguments that match the schema, as far as that is sure; what is not
-    stays as it came. `is_cut`: the answer ended at a limit, or the stream broke."""
-    found = tools.find_tool(name)
-    if found is None:
-        return RepairedCall(name, arguments, (), describe_unknown_tool(name, tools))
-    said = () if found == name else (describe_rename(name, found),)
-    repaired = repair_arguments(arguments, tools.parameters(found), is_cut=is_cut)
-    return RepairedCall(found, repaired.text, (*said, *repaired.repairs), repaired.problem)
-
-
-def describe_rename(name: str, found: str) -> str:
-    return f"the tool `{_shorten(name, _MAX_NAME)}` was taken as `{found}`"
-
-
-def describe_unknown_tool(name: str, tools: OfferedTools) -> str:
-    names, name = tools.names, _shorten(name, _MAX_NAME)
-    if not names:
-        return f"There is no tool `{name}`: no tools are offered."
-    listed = ", ".join(f"`{one}`" for one in names[:_MAX_LISTED_TOOLS])
-    return f"There is no tool `{name}`. The tools are {listed}{', …' if len(names) > _MAX_LISTED_TOOLS else ''}."
+def repair_call(name: str, arguments: str, tools: OfferedTools, is_cut: bool = False) -> RepairedArguments:
+    """The arguments of a call of an offered tool. `is_cut`: the answer ended at a limit, or the stream broke."""
+    return repair_arguments(arguments, tools.parameters(name), is_cut=is_cut)
 
 
 def repair_arguments(text: str, schema: Object, *, is_cut: bool = False) -> RepairedArguments:
@@ -107,8 +78,9 @@ def _repeats_key(text: str) -> bool:
 
 
 def _describe_mismatch(value: Object, schema: Object) -> str:
-    problems = value_problems(value, schema)
-    return f"The arguments do not match the schema: {_shorten(problems[0], _MAX_PROBLEM)}." if problems else ""
+    problem = next(iter(value_problems(value, schema)), "")
+    problem = problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…"
+    return f"The arguments do not match the schema: {problem}." if problem else ""
 
 
 def _describe_unreadable(text: str, is_cut: bool) -> str:
@@ -119,7 +91,3 @@ def _describe_unreadable(text: str, is_cut: bool) -> str:
     except Malformed as error:
         return f"The arguments are {error.problem}."
     return f"The arguments must be a JSON object, not {describe_json_type(value)}."
-
-
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"
