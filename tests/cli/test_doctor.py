@@ -568,6 +568,15 @@ def test_an_agent_that_hangs(doctor: Doctor) -> None:
         wait_until(lambda: has_ended(int(number)))
 
 
+def test_an_agent_that_leaves_a_program_behind(doctor: Doctor) -> None:
+    """Its output stays open: its version is known all the same, and what it has started ends."""
+    doctor.configure(ANY_PORT)
+    text = f"#!/bin/sh\n{sys.executable} -c '{HANGS}' &\necho $! > {doctor.folder}/child\necho 99.0.1\n"
+    doctor.install("codex", text)
+    doctor.run("--timeout", "10").check("agent codex", "ok", "Codex 99.0.1 is newer than")
+    wait_until(lambda: has_ended(int((doctor.folder / "child").read_text())))
+
+
 def has_ended(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"

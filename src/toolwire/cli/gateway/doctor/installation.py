@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import platform
 import re
-import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from toolwire import __version__
 from toolwire.agents import Agent, FoundProgram, find_program, load_agents, search_path
 from toolwire.cli.gateway.doctor.finding import Finding, State
+from toolwire.gateway.features.cloud_credentials.command import run_program
 from toolwire.gateway.http.redact import printable_text, redact
 from toolwire.gateway.telemetry.telemetry import is_tracing_requested
 from toolwire.terminal.packages import describe_missing_package, is_installed
 from toolwire.terminal.text import shorten_text
 
-MAX_OUTPUT = 64 * 1024
-"""Bytes that are read of what an agent prints as its version."""
 MAX_SHOWN = 120
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra == '(\w+)')?")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
@@ -95,7 +89,11 @@ async def check_other_agents(programs: Mapping[str, FoundProgram]) -> Sequence[F
 async def check_agent(agent: Agent, program: str, environ: Mapping[str, str]) -> Sequence[Finding]:
     """Its version, compared with the one that was tested."""
     kept = {name: value for name, value in environ.items() if not _SECRET_VARIABLE.search(name)}
-    code, output = await run_program([program, "--version"], {**kept, "PATH": search_path(program, environ)})
+    try:
+        ended = await run_program([program, "--version"], {**kept, "PATH": search_path(program, environ)})
+        code, output = ended.code, (ended.output if ended.output.strip() else ended.errors).decode(errors="replace")
+    except OSError as error:
+        code, output = error.errno or 1, error.strerror or ""
     found = _VERSION.search(output)
     if code or found is None:
         line = printable_text(redact(shorten_text(output.strip().partition("\n")[0], MAX_SHOWN)), MAX_SHOWN)
@@ -120,41 +118,3 @@ def judge_version(agent: Agent, number: str) -> Finding:
 
 def _version_key(number: str) -> tuple[int, ...]:
     return tuple(map(int, number.split(".")))
-
-
-async def run_program(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code and the output of a program, standard error only if there is nothing else. If this is cancelled,
-    the program is killed with all that it has started."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environ, start_new_session=True
-        )
-    except OSError as error:
-        return error.errno or 1, error.strerror or ""
-    try:
-        outputs = await asyncio.gather(_read_start(process.stdout), _read_start(process.stderr))
-        code = await process.wait()
-    finally:
-        _kill_group(process)
-        await process.wait()
-    return code, next((text for text in outputs if text.strip()), "")
-
-
-async def _read_start(stream: asyncio.StreamReader | None) -> str:
-    if stream is None:
-        return ""
-    try:
-        data = await stream.readexactly(MAX_OUTPUT)
-    except asyncio.IncompleteReadError as ended:
-        data = ended.partial
-    return data.decode(errors="replace")
-
-
-def _kill_group(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-        else:
-            process.kill()

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process, SubprocessStreamProtocol
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import NamedTuple
 
 from toolwire.core.json_values import Json, Object
 from toolwire.gateway.features.cloud_credentials.leases import (
@@ -68,50 +69,69 @@ class CommandSource:
         return make_lease(AwsKeys(access, secret, token), read_end(values, self._now()), self._now())
 
     async def _run(self) -> bytes | CredentialProblem:
-        loop = asyncio.get_running_loop()
-        try:  # as `asyncio.create_subprocess_exec` does, which keeps the transport to itself
-            transport, protocol = await loop.subprocess_exec(
-                lambda: SubprocessStreamProtocol(MAX_OUTPUT, loop),
-                *self._command,
-                stdin=DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return self._fail(f"it cannot be started: {error.strerror}")
-        process = Process(transport, protocol, loop)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        output, errors = bytearray(), bytearray()
-        readers = {
-            asyncio.ensure_future(_keep_start(process.stdout, output)),
-            asyncio.ensure_future(_keep_end(process.stderr, errors)),
-        }
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                await _wait_for_end(process, readers, output)
+                code, output, errors = await run_program(self._command)
         except TimeoutError:
             return self._fail(f"it did not end within {COMMAND_SECONDS:g} seconds")
-        finally:
-            if sys.platform != "win32":
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # the program, if it still runs, and what it has started
-            if process.returncode is not None:
-                await asyncio.wait(readers, timeout=REST_SECONDS)
-            for reader in readers:
-                reader.cancel()
-            transport.close()  # else its end is not told before all that it has started has closed its output
-            await process.wait()
+        except OSError as error:
+            return self._fail(f"it cannot be started: {error.strerror}")
         if len(output) > MAX_OUTPUT:
             return self._fail("it prints too much", "it must print a token or JSON, and nothing else")
-        if process.returncode:
+        if code:
             lines = errors.decode("utf-8", "replace").split("\n")
             last = next((line for line in reversed(lines) if line.strip()), "")
             detail = f": {clean_detail(last)}" if last else ""
-            return self._fail(f"it ended with {process.returncode}{detail}", "run it in a terminal")
-        return bytes(output)
+            return self._fail(f"it ended with {code}{detail}", "run it in a terminal")
+        return output
 
     def _fail(self, problem: str, hint: str = "check `auth_command`") -> CredentialProblem:
         return CredentialProblem(self.source, problem, hint)
+
+
+class ProgramEnd(NamedTuple):
+    """A program that has ended, or was ended because it prints too much."""
+
+    code: int
+    output: bytes
+    """Its start: more than `MAX_OUTPUT` if it prints too much."""
+    errors: bytes
+    """The end of its standard error."""
+
+
+async def run_program(command: Sequence[str], environ: Mapping[str, str] | None = None) -> ProgramEnd:
+    """Run a program without a shell. Raises OSError if it cannot be started. If this is cancelled, the program is
+    killed with all that it has started."""
+    loop = asyncio.get_running_loop()
+    # As `asyncio.create_subprocess_exec` does, which keeps the transport to itself.
+    transport, protocol = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(MAX_OUTPUT, loop),
+        *command,
+        stdin=DEVNULL,
+        env=environ,
+        start_new_session=True,
+    )
+    process = Process(transport, protocol, loop)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, errors = bytearray(), bytearray()
+    readers = {
+        asyncio.ensure_future(_keep_start(process.stdout, output)),
+        asyncio.ensure_future(_keep_end(process.stderr, errors)),
+    }
+    try:
+        await _wait_for_end(process, readers, output)
+    finally:
+        if sys.platform != "win32":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # the program, if it still runs, and what it has started
+        if process.returncode is not None:
+            await asyncio.wait(readers, timeout=REST_SECONDS)
+        for reader in readers:
+            reader.cancel()
+        transport.close()  # else its end is not told before all that it has started has closed its output
+        code = await process.wait()
+    return ProgramEnd(code, bytes(output), bytes(errors))
 
 
 async def _keep_start(stream: asyncio.StreamReader, kept: bytearray) -> None:
