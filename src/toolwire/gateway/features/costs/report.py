@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -19,10 +18,10 @@ from toolwire.gateway.features.costs.ledger import (
 )
 from toolwire.gateway.models.amounts import from_units, write_amount
 from toolwire.gateway.settings.problems import suggest_name
+from toolwire.gateway.settings.times import parse_duration
 from toolwire.terminal import CommandError
 
 DEFAULT_SINCE = "30d"
-UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 TIME_FORMATS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
 FILTERS = (*DIMENSIONS, *sorted(ROW_GROUPS))
 _AMOUNTS = ("cost_usd", "reported_cost_usd")
@@ -60,9 +59,9 @@ def read_filter(text: str) -> tuple[str, str]:
 
 def read_time(text: str, now: float, option: str) -> float:
     """A time as a Unix time: so long ago, or a date. Raises CommandError."""
-    found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
-    if found is not None:
-        return max(0.0, now - int(found[1]) * UNITS[found[2]].total_seconds())
+    duration = parse_duration(text.strip())
+    if duration is not None:
+        return max(0.0, now - duration)
     try:
         moment = datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -47,7 +47,6 @@ from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.metrics import LIMIT_REFUSALS, LIMIT_WARNINGS, Metrics
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.running import RunningExchange
-from toolwire.policy.rules import matches_globs
 
 COUNTS_PER_DOLLAR = 1_000_000_000
 """Counters count billionths of a dollar: the numbers of Redis scripts are exact only up to 2^53, so not finer ones."""
@@ -275,9 +274,8 @@ class Limits:
             values["model"] = model.lower()
         fields = USE_FIELDS if uses_tokens else MONEY_FIELDS
         for limit in self._limits:
-            is_for_request = all(_matches(value, _read_globs(limit, name)) for name, value in values.items())
             counted = next((field for field in fields if getattr(limit, field) is not None), None)
-            if is_for_request and counted is not None and not limit.soft:
+            if counted is not None and not limit.soft and limit.selects(values):
                 self._metrics.count(LIMIT_REFUSALS, limit.name, counted)
                 what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
                 hint = "ask for single answers, or the operator for a key without limits in tokens and dollars"
@@ -309,11 +307,10 @@ class Limits:
     def _build_rules(
         self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool, counts_use: bool
     ) -> RuleSet:
-        # Some providers take the names of models in any case (Azure).
         values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model.lower()}
         rules: list[LimitRule] = []
         for limit in self._limits:
-            if not all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS):
+            if not limit.selects(values):
                 continue
             group = ", ".join(values[name] for name in limit.per)
             chosen = {"provider", "model"}.intersection(limit.per)
@@ -478,21 +475,11 @@ async def _sum_used(
         return sums
     total = 0
     for one in sums:
-        values = dict(zip(SELECTORS, map(str, one.group), strict=True))
+        values = dict[str, str](zip(SELECTORS, map(str, one.group), strict=True))
         values["model"] = values["model"].lower()
-        is_selected = all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS)
-        if is_selected and ", ".join(values[name] for name in limit.per) == group:
+        if limit.selects(values) and ", ".join(values[name] for name in limit.per) == group:
             total += sum(getattr(one, number) for number in LEDGER_NUMBERS[measure])
     return min(count_dollars(from_units(total)) if measure == "dollars" else total, MAX_SETTLED)
-
-
-def _read_globs(limit: Limit, selector: str) -> tuple[str, ...]:
-    globs: tuple[str, ...] = getattr(limit, selector)
-    return tuple(glob.lower() for glob in globs) if selector == "model" else globs
-
-
-def _matches(value: str, globs: tuple[str, ...]) -> bool:
-    return not globs or (bool(value) and matches_globs(value, globs))
 
 
 # --- amounts ---

@@ -22,7 +22,7 @@ from toolwire.gateway.settings.store import (
     read_url,
     store_url,
 )
-from toolwire.policy.rules import Globs
+from toolwire.policy.rules import Globs, matches_globs
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
@@ -73,6 +73,15 @@ class Limit(LimitAmounts, frozen=True, kw_only=True):
     on_unknown_price: Literal["open", "closed"] = "closed"
     """Models, and tools that the provider runs, whose price is not known or not counted: refuse them where a limit in
     dollars applies (`closed`), or let them pass without counting them (`open`)."""
+
+    def selects(self, values: Mapping[str, str]) -> bool:
+        """Is it for these values of selectors? Models are in lower case: some providers take their names in any."""
+        return all(_matches(value, getattr(self, name), name) for name, value in values.items())
+
+
+def _matches(value: str, globs: Globs, selector: str) -> bool:
+    globs = tuple(map(str.lower, globs)) if selector == "model" else globs
+    return not globs or (bool(value) and matches_globs(value, globs))
 
 
 class CounterSettings(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from toolwire.gateway.models.catalogue import load_catalogue
 from toolwire.gateway.models.prices import estimate_cost
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.router import Router
-from toolwire.policy.rules import matches_globs
 
 MAX_SHOWN = 5
 """Names of models in a sentence."""
@@ -23,14 +22,12 @@ def find_unpriced_models(config: Config, limit: Limit, at: float) -> list[str]:
     router, catalogue = Router(config), load_catalogue()
     providers = [one for one in config.providers.values() if not one.embedded]
     unknown = [one.name for one in providers if not one.prices and not catalogue.has_provider(one)]
-    names = [f"{name}/*" for name in unknown if not limit.provider or matches_globs(name, limit.provider)]
+    names = [f"{name}/*" for name in unknown if limit.selects({"provider": name})]
     for listed in router.list_models(None):
         targets = router.route(listed.id, None)
         for target in targets if isinstance(targets, tuple) else ():
             provider, model = target.provider, target.model
-            is_selected = (not limit.provider or matches_globs(provider.name, limit.provider)) and (
-                not limit.model or matches_globs(model.lower(), tuple(glob.lower() for glob in limit.model))
-            )
+            is_selected = limit.selects({"provider": provider.name, "model": model.lower()})
             if is_selected and not provider.embedded and provider.name not in unknown:
                 names += [f"{provider.name}/{model}"] if estimate_cost(provider, model, 1, 1, at) is None else []
     return list(dict.fromkeys(names))
