@@ -18,7 +18,7 @@ from toolwire import terminal
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
 from toolwire.gateway.features.cloud_credentials.feature import make_provider_senders
-from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.client import open_client
 from toolwire.gateway.models.facts import Fact, FactFinder, FactValue
 from toolwire.gateway.models.listing import ProviderList, ask_all
 from toolwire.gateway.models.merge import find_listed, merge_models
@@ -81,11 +81,8 @@ def ask_providers(providers: Iterable[Provider], config: Config, is_offline: boo
         return ()
 
     async def ask() -> tuple[ProviderList, ...]:
-        client = UpstreamClient(config.server.timeouts)
-        try:
+        async with open_client(config.server.timeouts) as client:
             return await ask_all(make_provider_senders(config, client, os.environ), [*providers])
-        finally:
-            await client.close()
 
     lists = asyncio.run(ask())
     rows = [(f"left out: {one.provider.name}", one.problem.detail) for one in lists if one.problem is not None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 from msgspec.structs import replace
@@ -159,6 +160,16 @@ class UpstreamClient:
             connection.drop()
             return TransportError("connection-closed", f"the gateway closed the connection to {pool.peer}")
         return connection
+
+
+@asynccontextmanager
+async def open_client(timeouts: Timeouts) -> AsyncIterator[UpstreamClient]:
+    """For a command, which ends soon."""
+    client = UpstreamClient(timeouts)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def _limit_first_byte(timeouts: Timeouts, ends: float, now: float) -> Timeouts:

@@ -17,7 +17,7 @@ from toolwire.cli.gateway.serve import sdk_servers
 from toolwire.gateway.configuration.load import parse_listen_address
 from toolwire.gateway.features.cloud_credentials.feature import make_provider_senders, open_cloud_senders
 from toolwire.gateway.features.cloud_credentials.leases import CredentialProblem
-from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.client import UpstreamClient, open_client
 from toolwire.gateway.http.connect import read_proxy
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamRequest
@@ -47,8 +47,7 @@ async def check_any_provider(config: Config) -> Sequence[Finding]:
 
 async def check_provider(provider: Provider, config: Config, limits: Limits) -> Sequence[Finding]:
     """Has it a key? Can its addresses be reached? If keys may be tried: does it accept its key?"""
-    client = UpstreamClient(config.server.timeouts)
-    try:
+    async with open_client(config.server.timeouts) as client:
         addresses = {
             Address.parse(url, provider.proxies.get(protocol, ""), provider.ca_file): None
             for protocol, url in provider.base_urls.items()
@@ -61,8 +60,6 @@ async def check_provider(provider: Provider, config: Config, limits: Limits) -> 
         places = ", ".join(dict.fromkeys(map(describe_address, addresses)))
         reached = f"{places} can be reached"
         return [await check_key(account, client, config, limits, reached) for account in provider.each_account]
-    finally:
-        await client.close()
 
 
 async def check_key(
@@ -181,9 +178,9 @@ def try_listening(host: str, port: int) -> OSError | None:
 
 async def ask_version(server: ServerSettings) -> str:
     """The version of the gateway at this address; "" if it is something else."""
-    client = UpstreamClient(replace(server.timeouts, connect=PORT_SECONDS, first_byte=PORT_SECONDS))
+    timeouts = replace(server.timeouts, connect=PORT_SECONDS, first_byte=PORT_SECONDS)
     try:
-        async with asyncio.timeout(PORT_SECONDS):
+        async with open_client(timeouts) as client, asyncio.timeout(PORT_SECONDS):
             request = UpstreamRequest(Address.parse(server_origin(server)), "GET", "/livez", (), b"")
             response = await client.send_request(request)
             if isinstance(response, TransportError):
@@ -192,5 +189,3 @@ async def ask_version(server: ServerSettings) -> str:
             return response.headers.get(VERSION_HEADER, "")[:40] if page == b"ok\n" else ""
     except TimeoutError:
         return ""
-    finally:
-        await client.close()

@@ -23,7 +23,7 @@ from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_un
 from toolwire.gateway.features.mcp.command import connect_servers, down_hint
 from toolwire.gateway.features.mcp.servers import ServerStatus
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
-from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.client import open_client
 from toolwire.gateway.settings.address import Address, is_loopback
 from toolwire.gateway.settings.config import Config, StoreSettings
 from toolwire.gateway.settings.store import NO_STORE, find_url, hide_user, hosts_without_user, sqlite_path, store_url
@@ -77,12 +77,9 @@ async def check_address(subject: str, url: str, config: Config) -> Finding | Non
     remote = [host for host in hosts if host.hostname and not is_loopback(host.hostname)]
     if not remote:
         return None
-    client = UpstreamClient(config.server.timeouts)
-    try:
+    async with open_client(config.server.timeouts) as client:
         addresses = [Address("http", host.hostname or "", host.port or port) for host in remote]
         failures = [await client.try_connection(address) for address in addresses]
-    finally:
-        await client.close()
     places = ", ".join(address.label for address in addresses)
     if all(failure is not None for failure in failures):
         return Finding("problem", subject, "", *split_advice(failures[0].detail if failures[0] else places))
@@ -198,11 +195,8 @@ async def check_mcp_address(server: McpServer, config: Config) -> Finding:
     if server.missing_variables:
         what = f"{', '.join(server.missing_variables)} is not set in the environment"
         return Finding("problem", "mcp", server.name, what, down_hint(server))
-    client = UpstreamClient(config.server.timeouts)
-    try:
+    async with open_client(config.server.timeouts) as client:
         failure = await client.try_connection(Address.parse(server.url.reveal()))
-    finally:
-        await client.close()
     if failure is not None:
         return Finding("problem", "mcp", server.name, *split_advice(failure.detail))
     return Finding("ok", "mcp", server.name, "can be reached; --try-keys lists its tools")
