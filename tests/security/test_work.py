@@ -24,7 +24,7 @@ from gateway.exchange_records import make_record
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole_answer
 from step_count import count_steps
 from toolwire import Stream, translate
-from toolwire.core.ir import Failure
+from toolwire.core.ir import Call, Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
@@ -49,6 +49,8 @@ from toolwire.schema.repair import (
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.strict import convert_to_strict, strict_problems
 from toolwire.schema.validate import schema_problems, value_problems
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -485,3 +487,18 @@ def test_large_work_is_done_in_a_thread() -> None:
 
     assert asyncio.run(work(LARGE_BODY)).startswith("toolwire-large-work")
     assert asyncio.run(work(LARGE_BODY - 1)) == threading.current_thread().name
+
+
+class SearchedIds(frozenset[str]):
+    """Ids that are searched, and never copied."""
+
+    def union(self, *_others: object) -> frozenset[str]:
+        raise AssertionError("copied for one call")
+
+
+@pytest.mark.parametrize("id", ["", "c1"], ids=["no ids", "one id for all"])
+def test_the_id_of_a_call_takes_the_same_time_however_many_there_are(id: str) -> None:
+    exchange = Exchange(CODECS["anthropic"], CODECS["openai-chat"], Options(model="m"))
+    steps = exchange.make_answer_steps("seed", Ledger("anthropic", "openai-chat"))
+    steps.used_call_ids = SearchedIds(["c1", "c2"])
+    assert len({steps.restore_call(Call(id, "tool", "{}"), 0).id for _ in range(50)}) == 50

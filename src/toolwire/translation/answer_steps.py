@@ -396,11 +396,11 @@ class AnswerSteps(Struct, eq=False):
         id, rules = call.id, self.client.constraints
         used = id in self.used_call_ids or id in self.used_ids
         if not id:
-            id = ids.derive_id("call_", self.seed, len(self.used_call_ids.union(self.used_ids)), call.name)
+            id = ids.derive_id("call_", self.seed, len(self.used_call_ids) + len(self.used_ids), call.name)
             self.ledger.note("id-added", source_path(call), f"the call of `{call.name}` got the id `{id}`")
         elif used or not ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
             self.has_renamed_ids = True
-            salt = f"#{len(self.used_call_ids.union(self.used_ids))}" if used else ""
+            salt = f"#{len(self.used_call_ids) + len(self.used_ids)}" if used else ""
             escaped = "" if used else ids.escape_id(id, rules.call_id_pattern, rules.max_call_id_length)
             limit = min(rules.max_call_id_length, ids.MAX_SAFE_ID_LENGTH)
             id = escaped or ids.make_legal_id(id, rules.call_id_pattern, limit, salt)
