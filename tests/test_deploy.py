@@ -21,11 +21,11 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from lightkube.models import apps_v1, autoscaling_v2, core_v1, networking_v1, policy_v1
 
+from configs import load_config
 from gateway import envoy
 from gateway.conftest import serve_config
 from gateway.raw_exchange import ask
 from test_docs import blocks
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.request_parser import MAX_HEAD
 from toolwire.gateway.http.server import IDLE_SECONDS
 from toolwire.gateway.settings.config import Config

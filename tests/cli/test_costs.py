@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from configs import load_config
 from gateway.exchange_records import make_record
 from gateway.postgres import schema_of, server
 from toolwire.core.ir import Usage
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.costs.ledger import LedgerRow, make_row
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.store import open_store

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from configs import load_config
 from toolwire.cli import main
-from toolwire.gateway.configuration.load import load_config
 
 GOOD = """
 [[server.keys]]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from cli.terminal_golden import check_golden
+from configs import load_config
 from forked_commands import trust_file
 from toolwire.cli import main
 from toolwire.gateway.configuration.key_file import append_table, replace_file
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.config import ClientKey, LimitAmounts
 
 HASHES = {name: hashlib.sha256(f"tw-key-of-{name}".encode()).hexdigest() for name in ("ann", "ben")}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from gateway.counter_stores import NEEDS_REDIS
 from gateway.redis_server import own_server
 from toolwire.cli import main
 from toolwire.cli.gateway.doctor.services import check_limits
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.limits.counters import Charge, Settlement
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from configs import load_config
 from gateway.postgres import PASSWORD, schema_of, server
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.costs.ledger import LedgerRow
 from toolwire.gateway.features.costs.ledger_sqlite import SqliteLedger
 from toolwire.gateway.settings.config import ClientKey

@@ -14,12 +14,13 @@ from threading import Thread
 import pytest
 
 from cli.terminal_golden import start_on_terminal
+from configs import load_config
 from forked_commands import Output, run_command, trust_file
 from gateway.process import run_gateway
 from toolwire.agents import find_program, load_agents
 from toolwire.cli.commands import COMMANDS
 from toolwire.cli.usage import CommandParser
-from toolwire.gateway.configuration.load import load_config, open_config_file
+from toolwire.gateway.configuration.load import open_config_file
 from toolwire.gateway.settings.trust import hash_program, remember_trust
 
 SECRET = "sk-ant-0123456789-0123456789-secret"

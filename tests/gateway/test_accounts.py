@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs import load_config
 from gateway.clients import CLIENTS as CONVERSATIONS
 from gateway.clients import TOOLS, Result, Task, close_all
 from gateway.conftest import serve_config as serve
@@ -32,7 +33,7 @@ from gateway.raw_exchange import (
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.core.envelopes import ENVELOPE_PREFIX
-from toolwire.gateway.configuration.load import find_problems, load_config
+from toolwire.gateway.configuration.load import find_problems
 from toolwire.gateway.exchange.provider_health import ALL_MODELS, MAX_MOVED_SESSIONS, ProviderHealth
 from toolwire.gateway.features.accounts.accounts import find_first_to_wake, list_awake_accounts, rank_accounts
 from toolwire.gateway.settings import config as gateway_config

@@ -14,6 +14,7 @@ import openai
 import pytest
 from google import genai
 
+from configs import load_config
 from gateway.raw_exchange import (
     CLIENTS,
     PROVIDER_KEY,
@@ -38,7 +39,6 @@ from gateway.raw_exchange import (
 )
 from toolwire.gateway import Gateway, app
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire_conformance.peers.peer import encode_json

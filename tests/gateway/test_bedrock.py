@@ -175,7 +175,7 @@ def test_an_arn_says_nothing_of_its_model_until_the_operator_does(tmp_path: Path
     ],
 )
 def test_the_host_says_which_service_is_signed_for(tmp_path: Path, url: str, service: str) -> None:
-    from toolwire.gateway.configuration.load import load_config
+    from configs import load_config
 
     file = tmp_path / "toolwire.toml"
     file.write_text(f'[providers.bedrock]\nregion = "us-east-1"\nbase_url = "{url}"\n')

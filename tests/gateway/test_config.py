@@ -13,15 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from configs import load_config
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import (
-    REMOVED_KEYS,
-    RENAMED_KEYS,
-    SECTIONS,
-    find_config_file,
-    find_problems,
-    load_config,
-)
+from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, SECTIONS, find_config_file, find_problems
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, Secret, Section, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems

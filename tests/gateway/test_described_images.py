@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from gateway.clients import CLIENTS, PNG, Conversation, Result, Task, close_all, losses
 from gateway.conftest import configuration, serve_config
 from gateway.declared_tools import NotOffered, Use
@@ -26,7 +27,6 @@ from gateway.test_tool_search import MODELS
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.image_descriptions import describe_images
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.telemetry import Telemetry

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from configs import load_config
 from gateway.raw_exchange import RawAnswer, Scene, Served, answer, ask, call, play_script, stage
 from gateway.test_limits import expect_refusal, read_used_counters
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.models.prices import find_prices
 from toolwire.protocols import CODECS

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import uvloop
 
+from configs import load_config
 from forked_commands import start_program
 from gateway.mcp_gateway import hold_timeouts
 from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import run_gateway
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.offered_tools import MAX_NAME_LENGTH, ConnectionTiming, exposed_tool_name
 from toolwire.gateway.features.mcp.servers import McpClient, McpServers, ToolInterceptor
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from toolwire.core.codec import NO_FACTS, ModelFacts
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.models.catalogue import _find_known_facts, _load_models, load_catalogue, load_known_models
 from toolwire.gateway.models.facts import FactFinder, find_facts
 from toolwire.gateway.settings.config import Config
@@ -234,7 +234,7 @@ WITHOUT_FAMILY = ("gemma-", "gpt-audio", "claude-v1")
 LOADED_LATE = """
 import tracemalloc
 from toolwire.gateway import app
-from toolwire.gateway.configuration.load import load_config
+from configs import load_config
 from toolwire.gateway.models import catalogue
 
 load_config(None, {"OPENAI_API_KEY": "k", "HOME": "/nowhere"})

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from configs import load_config
 from gateway.list_server import ListServer, list_server, openai_list
 from gateway.raw_exchange import ask, run_own_server
 from toolwire.core.codec import ModelInfo, make_facts
 from toolwire.gateway import app
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models import listing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.configuration.load import load_config
+from configs import load_config
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.agents import recognise_agent

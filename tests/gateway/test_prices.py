@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from toolwire.core.ir import Usage
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.models.prices import Cost, estimate_cost, price_usage
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from configs import load_config
 from toolwire import translate
 from toolwire.core.ir import Failure
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.exchange.gateway_request import Runtime, Services
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.http.admission import Admission

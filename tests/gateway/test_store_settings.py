@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.configuration.load import load_config
+from configs import load_config
 from toolwire.gateway.settings import store as places
 from toolwire.gateway.settings.config import Config, StoreSettings
 from toolwire.gateway.settings.problems import ConfigError, report_problems

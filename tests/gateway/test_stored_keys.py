@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from configs import load_config
 from gateway.mcp_gateway import COMMAND
 from gateway.postgres import own_server, schema_of, server
 from gateway.provider import ScriptedAnswer
@@ -36,7 +37,6 @@ from gateway.raw_exchange import (
 from toolwire.cli import main
 from toolwire.gateway import app
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.keys import key_edits, stored_keys
 from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRecords, KeyRefused, StoredKeyList
 from toolwire.gateway.settings.client_keys import hash_key, make_key, read_stored_keys

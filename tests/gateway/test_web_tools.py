@@ -16,6 +16,7 @@ import openai.types.responses
 import pytest
 from google import genai
 
+from configs import load_config
 from gateway.mcp_gateway import COMMAND
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
@@ -34,7 +35,6 @@ from gateway.raw_exchange import (
 )
 from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.protocols import find_codec
 from toolwire_conformance.peers import PEERS, find_violations

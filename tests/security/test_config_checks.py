@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from forked_commands import run_command
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 
 GOOD = hashlib.sha256(b"tw-a-long-and-random-key-0123456789").hexdigest()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import load_config
 from forked_commands import run_command
 from gateway.process import Process, run_gateway
 from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
@@ -23,7 +24,6 @@ from step_count import count_steps
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.configuration import config_watch, load
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config

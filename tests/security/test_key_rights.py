@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import load_config
 from gateway.clients import PNG
 from gateway.mcp_gateway import COMMAND
 from gateway.raw_exchange import (
@@ -32,7 +33,6 @@ from gateway.raw_exchange import (
     stage,
     whole_answer,
 )
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.router import Router

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from configs import load_config
 from gateway.process import run_gateway
 from gateway.raw_exchange import CLIENTS, Served, ask, call, stage
-from toolwire.gateway.configuration.load import load_config, parse_listen_address
+from toolwire.gateway.configuration.load import parse_listen_address
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.settings.config import ClientKey, ServerSettings

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import load_config
 from gateway.mcp_gateway import COMMAND
 from gateway.raw_exchange import CLIENTS, Served, call, stage, whole_answer
-from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.servers import McpClient, is_offered_to
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.settings.config import Config

@@ -119,27 +119,17 @@ class ConfigFile(Struct, frozen=True):
         return hash_text(self.text)
 
 
-def load_config(
-    file: str | Path | None,
-    environ: Mapping[str, str],
-    server_overrides: Mapping[str, object] = EMPTY_MAPPING,
-    routes: Mapping[str, str] = EMPTY_MAPPING,
-) -> Config:
-    """Read the configuration from a file (None: the default one) and the environment; raises ConfigError.
-
-    `server_overrides` (fields of `[server]`) and `routes` (models by the name that clients use) are from the command
-    line and win over the file.
-    """
-    return read_opened_config(open_config_file(file, environ), environ, server_overrides, routes)
-
-
 def read_opened_config(
     file: ConfigFile | None,
     environ: Mapping[str, str],
     server_overrides: Mapping[str, object] = EMPTY_MAPPING,
     routes: Mapping[str, str] = EMPTY_MAPPING,
 ) -> Config:
-    """The configuration of a file; None is the environment alone. Raises ConfigError."""
+    """The configuration of a file; None is the environment alone. Raises ConfigError.
+
+    `server_overrides` (fields of `[server]`) and `routes` (models by the name that clients use) are from the command
+    line and win over the file.
+    """
     text, path = (file.text, file.path) if file is not None else ("", None)
     return read_config(text, path, environ, server_overrides, routes)
 
