@@ -220,6 +220,13 @@ def test_the_question_also_names_keys_that_are_not_set_yet(clone: Clone) -> None
     assert f"  send ANTHROPIC_API_KEY to {clone.listener.url}   [providers.anthropic]" in asked
 
 
+@pytest.mark.parametrize("data", [b'{"/x": "\xff"}', b"[" * 100_000, b"[]", b"{"])
+def test_a_damaged_record_trusts_nothing(data: bytes, clone: Clone) -> None:
+    trust_file(clone.folder, clone.environ)
+    (clone.home / ".local" / "state" / "toolwire" / "trusted.json").write_bytes(data)
+    assert f"left out {clone.file}" in clone.run("models", "--offline").err
+
+
 @pytest.mark.parametrize("said", ["", "n", "what?"])
 def test_everything_but_yes_means_no(said: str, clone: Clone) -> None:
     assert f"left out {clone.file}" in answer(clone, ["models", "--offline"], said)

@@ -498,6 +498,23 @@ def test_a_change_that_is_refused_leaves_no_trace(url: str, edit: Callable[..., 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("body", [b'{"team": "\xff"}', b"[" * 100_000, b"[]", b"{"])
+def test_a_damaged_row_is_a_key_that_nobody_can_use(body: bytes, tmp_path: Path) -> None:
+    async def run() -> None:
+        store = open_key_store(f"sqlite://{tmp_path}/store.db")
+        try:
+            statement = "INSERT INTO toolwire_client_keys (name, body) VALUES ($1, $2)"
+            await store.run_sql(lambda rows, _: rows.fetch(statement, "ana", body), writes=True)
+            found = await KeyRecords(store).load(None)
+            assert isinstance(found, StoredKeyList)
+            keys, problems = read_stored_keys(found.tables, ())
+            assert (found.tables, keys, len(problems)) == (({"name": "ana"},), (), 1)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
 def test_a_store_that_is_down_is_a_value() -> None:
     async def run() -> None:
         store = open_key_store("postgresql://nobody@127.0.0.1:1/none")

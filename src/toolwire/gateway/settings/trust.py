@@ -58,7 +58,7 @@ def remember_trust(place: Path, digest: str, environ: Mapping[str, str]) -> None
 def _read_record(environ: Mapping[str, str]) -> dict[str, str]:
     try:
         return msgspec.json.decode((state_folder(environ) / RECORD_NAME).read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.DecodeError):  # nothing is trusted
+    except (OSError, ValueError, RecursionError):  # nothing is trusted
         return {}
 
 

@@ -129,6 +129,6 @@ async def _read_all(rows: Rows) -> tuple[Mapping[str, object], ...]:
 def _read_table(name: str, body: bytes) -> Mapping[str, object]:
     try:
         table = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # of msgspec, or of text that is not UTF-8
         table = None
     return {**table, "name": name} if isinstance(table, dict) else {"name": name}
