@@ -18,6 +18,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.configuration.load import ConfigFile
+from toolwire.gateway.settings.address import bracket_ipv6
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER, KeyChallenge, hash_key
 from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.settings.providers import LOOPBACK_NAME, is_own_address, known_servers
@@ -128,8 +129,7 @@ class GatewayClient(Struct, frozen=True):
 def server_origin(server: ServerSettings) -> str:
     """The URL of a gateway with these settings, as seen from this machine; empty if it listens on any free port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)
-    bracketed = f"[{host}]" if ":" in host else host
-    return f"http://{bracketed}:{server.port}" if server.port else ""
+    return f"http://{bracket_ipv6(host)}:{server.port}" if server.port else ""
 
 
 # --- a private gateway ----------------------------------------------------------------------------------------------

@@ -46,13 +46,13 @@ class Address(Struct, frozen=True, cache_hash=True):
     @property
     def authority(self) -> str:
         """The value of the Host header."""
-        host = _bracket_ipv6(self.host)
+        host = bracket_ipv6(self.host)
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def label(self) -> str:
         """The address in messages."""
-        return f"{_bracket_ipv6(self.host)}:{self.port}"
+        return f"{bracket_ipv6(self.host)}:{self.port}"
 
     @property
     def _has_version(self) -> bool:
@@ -133,7 +133,7 @@ def _read_address(name: str) -> IPv4Address | IPv6Address | None:
     return mapped or address
 
 
-def _bracket_ipv6(host: str) -> str:
+def bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed, is_loopback
+from toolwire.gateway.settings.address import PLAIN_HTTP, bracket_ipv6, check_base_url, is_exposed, is_loopback
 from toolwire.gateway.settings.cloud_access import (
     AWS_METHODS,
     ENTRA_METHODS,
@@ -655,9 +655,8 @@ def complete_base_url(given: str, default_url: str, default_path: str) -> str:
     host = parts.hostname or ""
     if host in ANY_ADDRESS:
         host = "127.0.0.1"
-    shown = f"[{host}]" if ":" in host else host
     port = parts.port or (urlsplit(default_url).port if "://" not in given and default_url else None)
-    where = f"{shown}:{port}" if port else shown
+    where = f"{bracket_ipv6(host)}:{port}" if port else bracket_ipv6(host)
     return f"{parts.scheme}://{where}{parts.path.rstrip('/') or default_path}"
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from toolwire.core.codec import Codec
 from toolwire.core.events import fold
 from toolwire.core.ir import Call, Failure, Part, Request, Response, Result, Role, Text, Tool, Turn, plain_text
-from toolwire.core.json_values import Json, Object, decode, encode, parse_object
+from toolwire.core.json_values import Json, Object, decode, decode_object_or_none, encode, parse_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.app import Gateway, app
 from toolwire.gateway.exchange.headers import LOSSES_HEADER
@@ -172,8 +172,7 @@ def _result_turns(codec: Codec, calls: tuple[Call, ...]) -> tuple[Turn, ...]:
 
 
 def _city(call: Call) -> str:
-    arguments = decode(call.arguments.encode())
-    return str(arguments.get("city", "")) if isinstance(arguments, dict) else ""
+    return str((decode_object_or_none(call.arguments) or {}).get("city", ""))
 
 
 def _find_problem(response: Response | str, calls: tuple[Call, ...]) -> str:

@@ -17,6 +17,7 @@ from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_un
 from toolwire.gateway.features.mcp.command import describe_audience
 from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.settings import store
+from toolwire.gateway.settings.address import bracket_ipv6
 from toolwire.gateway.settings.config import Config, ModelRule
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
@@ -31,11 +32,10 @@ def run(args: argparse.Namespace) -> int:
     config = load_or_report(args.config, name_file)
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
-    host = f"[{server.host}]" if ":" in server.host else server.host
     clients = "clients with a key" if server.needs_keys else "clients on this machine"
     general = [
         ("file", str(config.file or "none: only the environment is used")),
-        ("server", f"http://{host}:{server.port}, {workers}, for {clients}"),
+        ("server", f"http://{bracket_ipv6(server.host)}:{server.port}, {workers}, for {clients}"),
         ("store", store.describe_store(config.store, os.environ)),
     ]
     for title, rows in (

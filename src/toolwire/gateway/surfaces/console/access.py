@@ -7,7 +7,6 @@ and none survives a restart or another key. Each cookie has an id, by which logg
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections import deque
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from toolwire.core.ir import Failure
 from toolwire.gateway.features.keys.access import AccessControl
+from toolwire.gateway.settings.client_keys import hash_key
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.surfaces.console.api import API_PATH, CONSOLE_HEADER
 from toolwire.gateway.surfaces.console.settings import ConsoleSettings
@@ -67,8 +67,7 @@ class ConsoleAccess:
         return None
 
     def is_key(self, key: str) -> bool:
-        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-        return self.needs_key and hmac.compare_digest(digest, self._key_hash)
+        return self.needs_key and hmac.compare_digest(hash_key(key), self._key_hash)
 
     def write_cookie(self, headers: Mapping[str, str], now: float) -> str:
         session = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(16)}"
