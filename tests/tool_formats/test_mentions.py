@@ -132,11 +132,12 @@ def test_a_long_sentence_announces_nothing() -> None:
 
 
 def test_what_was_found_says_what_it_is() -> None:
-    """Behind a report of the work "it" is enough, but not behind a text that is shown."""
+    """Behind what was found "one" is enough, but not alone, and not behind a text that is shown."""
     for words, is_call in (
         ("The parser returns `None`. I'll export it.", True),
-        ("I'll export it.", False),
-        ("The answer of the model was empty. I'll export it.", False),
+        ("The table has no index. I'll add one.", True),
+        ("I'll add one.", False),
+        ("The answer of the model was empty. It wrote this. I'll export it.", False),
     ):
         text = f"{words}\n{HERMES}"
         assert any(isinstance(one, TextCall) for one in read_pieces(text, TOOLS, [text])) == is_call, words

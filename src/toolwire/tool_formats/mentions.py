@@ -15,36 +15,25 @@ from typing import Final
 
 from msgspec import Struct
 
+from toolwire.tool_formats.announcement_words import find_pronoun, find_telling_above
 from toolwire.tool_formats.announcements import (
     COLONS,
     MAX_SENTENCE,
     NO_WORDS,
     QUESTION_MARKS,
-    TEXTS,
     CallWords,
-    find_code,
-    find_words,
     has_word,
     is_announcement,
-    is_clear,
+    is_statement,
     last_sentence,
     list_sentences,
-    names_things,
-    to_singular,
+    names_text,
 )
 from toolwire.tool_formats.mention_words import (
     REFUSALS,
-    STEPS,
-    THINGS,
     find_example_label,
-    find_other_person,
-    find_other_thing,
-    find_own_words,
-    find_pointing,
     find_quoting,
-    find_talk,
     find_title,
-    match_feeling,
     match_filler,
     match_foreign_line,
     match_interjection,
@@ -55,14 +44,6 @@ from toolwire.tool_formats.mention_words import (
     match_state,
 )
 from toolwire.tool_formats.quoted_text import Place
-from toolwire.tool_formats.shown_words import (
-    SHOWN,
-    drop_compounds,
-    drop_sources,
-    find_shown,
-    find_verdict,
-    match_own_work,
-)
 
 MAX_BEHIND: Final = 1000
 """Characters behind a frame that are looked at."""
@@ -183,7 +164,7 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: Cal
     line = _strip_decoration(lines[0])
     if match_foreign_line(lines[0]) or _match_rule(line):
         return Mention("the line before it is not a sentence")
-    if not is_announcement(last_sentence(line), named):
+    if not _is_meant(last_sentence(line), named):
         if line.endswith(QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
         if not line.endswith(_SENTENCE_ENDS) and not (
@@ -223,65 +204,30 @@ _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
 
 def _judge_words(words: str, lines: tuple[str, ...], named: CallWords) -> Mention | None:
-    """The last sentence must say that the model works now, or nothing. Any other sentence may be about the call."""
+    """The last sentence must be of the work that the model does now, or say nothing."""
     if any(map(_is_title, lines[:5])):
         return Mention("it is one of several examples")
     *earlier, sentence = list_sentences(words) or [words]
-    above = earlier[-1] if earlier else last_sentence("".join(lines[:1]))
+    above = (earlier[-1] if earlier else last_sentence("".join(lines[:1])))[-MAX_SENTENCE:]
     if any(map(match_invitation, (*earlier, *lines[:5]))):
         return Mention("the lines before it tell of what could be")
-    if above and (
-        find_quoting(above) or not ((is_clear(sentence, named) and _is_report(above)) or _is_about_work(above))
-    ):
+    if above and (find_quoting(above) or find_telling_above(above)):
         return Mention("the sentence before it is quoted")
     if above and not earlier and (_strip_decoration(above).endswith(COLONS) or _is_name(lines[0])):
         return Mention("the sentence before it is of somebody who is named")
-    if is_announcement(sentence, named) or (above and _is_report(above) and is_clear(sentence, named, has_report=True)):
+    if not above and find_pronoun(sentence):
+        return Mention("nothing before it says what is meant")
+    if _is_meant(sentence, named):
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
-    if above and not (_says_nothing(above) or is_announcement(above)):
+    if above and not (_says_nothing(above) or _is_meant(above, named)):
         return Mention("the text before it may be about it")
     return None
 
 
-def _is_report(sentence: str) -> bool:
-    """Can it be what the model found, before it says what it does about it?"""
-    sentence = sentence[-MAX_SENTENCE:]
-    if find_other_person(sentence) or find_talk(sentence) or find_pointing(sentence) or find_shown(sentence):
-        return False
-    words = [to_singular(one) for one in find_words(drop_compounds(find_code.sub(" file ", sentence)).lower())]
-    is_own = "i" not in words or find_own_words(sentence) is not None or match_own_work(sentence) is not None
-    return is_own and len(words) > 3 and find_verdict(sentence) is not None and (SHOWN - {"user"}).isdisjoint(words)
-
-
-def _is_about_work(sentence: str) -> bool:
-    """Is it of the model, its user, or the things that it works on? Else it may tell a story, or introduce a text."""
-    sentence = sentence[-MAX_SENTENCE:]
-    if not _match_letter(sentence) or _says_nothing(sentence) or STEPS.search(sentence):
-        return True
-    if find_other_person(sentence) and not _is_about_thing(sentence):
-        return False
-    if find_talk(drop_sources(sentence)) or (find_pointing(sentence) and not find_own_words(sentence)):
-        return False
-    words = map(to_singular, find_words(sentence.lower()))
-    is_about = (
-        find_own_words(sentence)
-        or find_code.search(sentence)
-        or find_other_thing(sentence)
-        or any(one in THINGS or one == "order" for one in words)
-    )
-    return bool(is_about) or bool(match_feeling(f"{sentence} ")) or is_announcement(sentence)
-
-
-def _is_about_thing(sentence: str) -> bool:
-    """Does it say what "it" is, and that is no text: "It's a TypeScript project"?"""
-    words = {*map(to_singular, find_words(sentence.lower()))}
-    return _match_it(sentence) is not None and not words.isdisjoint(THINGS) and words.isdisjoint(TEXTS)
-
-
-_match_it = re.compile(r"\W*it(?:['’]s| is| was)\b", re.IGNORECASE).match
-_match_letter = re.compile(r"[\s\"“'*_]*[^\W\d]").match
+def _is_meant(sentence: str, named: CallWords) -> bool:
+    return is_announcement(sentence, named) or is_statement(sentence, named)
 
 
 def _is_name(line: str) -> bool:
@@ -293,7 +239,7 @@ def _says_nothing(sentence: str) -> bool:
     words = f"{_find_tags.sub('', sentence).strip()} "
     state = match_state(words)
     if state:
-        return state["wanted"] is None or names_things(state["wanted"], NO_WORDS, is_action=False)
+        return state["wanted"] is None or not names_text(state["wanted"], NO_WORDS)
     return any(match(words) for match in (match_interjection, match_filler))
 
 
