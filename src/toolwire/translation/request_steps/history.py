@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import pairwise, takewhile
+from itertools import pairwise, repeat, takewhile
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ from toolwire.core.ir import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation.request_steps.turn_content import CONTINUE, RequestFeatures
+
+_ID_OF = attrgetter("id")
 
 
 class _CallIds(Struct, eq=False):
@@ -137,16 +140,17 @@ def normalise_call_ids(
     """The request with legal and unique call ids, and all ids that are in use."""
     calls, results = features.calls, features.results
     if ledger.is_same_protocol:
-        calls = [call for call in calls if call.id]
-        results = [result for result in results if result.id]
-    used_ids = {call.id for call in calls}
-    limit, fits = constraints.max_call_id_length, constraints.call_id_pattern.fullmatch
+        calls, results = [*filter(_ID_OF, calls)], [*filter(_ID_OF, results)]
+    used_ids = frozenset(map(_ID_OF, calls))
     if (
         len(used_ids) == len(calls)
-        and all(0 < len(id) <= limit and fits(id) and not id.startswith(ids.ESCAPE_PREFIX) for id in used_ids)
-        and used_ids.issuperset([result.id for result in results])
+        and "" not in used_ids
+        and max(map(len, used_ids), default=0) <= constraints.max_call_id_length
+        and all(map(constraints.call_id_pattern.fullmatch, used_ids))
+        and not any(map(str.startswith, used_ids, repeat(ids.ESCAPE_PREFIX)))
+        and used_ids.issuperset(map(_ID_OF, results))
     ):
-        return request, frozenset(used_ids)
+        return request, used_ids
     call_ids = _CallIds(constraints, ledger)
     turns: list[Turn] = []
     is_new_batch = True
