@@ -529,25 +529,16 @@ def substitute_provider_tools(
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
-    """The request without tools that neither the provider nor the gateway runs, and without a choice of them."""
+    """The request without tools that neither the provider nor the gateway runs. A choice of them is left out by the
+    writer (`fit_tool_choice`)."""
     kept: list[AnyTool] = []
-    dropped: set[str] = set()
     for tool in request.tools:
         if isinstance(tool, ProviderTool) and tool.tool not in substitutes:
-            dropped.add(tool.tool)
             what = f"the provider's tool `{tool.tool}` was left out"
             ledger.note("tool-dropped", source_path(tool), what, NO_PROVIDER_TOOLS)
         else:
             kept.append(tool)
-    if not dropped:
-        return request
-    choice = request.choice
-    if choice is not None and any(name.kind in dropped for name in choice.tools):
-        left = tuple(name for name in choice.tools if name.kind not in dropped)
-        choice = replace_fields(choice, tools=left) if left else ToolChoice("auto", origin=None)
-        what = "the tool choice names a tool that was left out"
-        ledger.note("choice-weakened", source_path(request.choice), what, NO_PROVIDER_TOOLS)
-    return replace_fields(request, tools=tuple(kept), choice=choice)
+    return with_fields(request, tools=tuple(kept))
 
 
 def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], ledger: Ledger) -> tuple[AnyTool, ...]:
