@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwire import Refused, translate
+from toolwire.gateway.settings.router import codec_with_quirks
 from toolwire.policy.rules import Rule
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange, Translation
@@ -364,3 +365,13 @@ def test_a_choice_that_allows_no_tool_forbids_all(target: str, mode_word: str) -
     body = responses_request([function("f")], tool_choice={"type": "allowed_tools", "mode": mode_word, "tools": []})
     sent = send(body, "openai-responses", target)
     assert mode(sent.json()) == "none"
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])
+def test_a_choice_that_allows_only_what_the_server_does_not_run_forbids_all(target: str) -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    body = responses_request([{"type": "web_search"}, function("f")], tool_choice=choice)
+    server = codec_with_quirks(target, ("no-hosted-tools",))
+    sent = Exchange(find_codec("openai-responses"), server, Options(model=MODELS[target])).translate_request(body)
+    assert mode(sent.json()) == "none"
+    assert {"tool-dropped", "choice-weakened"} <= {loss.code for loss in sent.losses}
