@@ -67,6 +67,17 @@ class DaemonThread:
                 future.get_loop().call_soon_threadsafe(_settle, future, result)
 
 
+async def run_in_daemon(name: str, work: Callable[[], Result]) -> Result:
+    """Run what may block for long in a daemon of its own: the shared threads stay free."""
+    thread = DaemonThread(name)
+    done = thread.call(work)
+    thread.end()
+    found: Result | BaseException = await done
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():
         future.set_result(result)

@@ -18,7 +18,7 @@ from toolwire.gateway.features.cloud_credentials.leases import (
     make_lease,
 )
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, make_bedrock_key
-from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
+from toolwire.gateway.http.large_work import run_in_daemon
 
 REREAD_SECONDS = 900.0
 """Keys without an end are read again so often: files rotate."""
@@ -52,7 +52,7 @@ class AwsSource:
 
     async def fetch_keys(self) -> Lease[AwsKeys] | CredentialProblem:
         found = None if self._profile or self._role_arn else self._read_environment()
-        return found if found is not None else await run_in_thread(self._load)
+        return found if found is not None else await run_in_daemon("toolwire-credentials", self._load)
 
     async def make_key(self) -> Lease[BearerToken] | CredentialProblem:
         """A key of Bedrock, made from the credentials."""

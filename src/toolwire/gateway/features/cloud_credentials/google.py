@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from toolwire.gateway.features.cloud_credentials.aws import describe_error
 from toolwire.gateway.features.cloud_credentials.command import read_end
 from toolwire.gateway.features.cloud_credentials.leases import BearerToken, CredentialProblem, Lease, make_lease
-from toolwire.gateway.features.cloud_credentials.threads import run_in_thread
 from toolwire.gateway.features.cloud_credentials.token_requests import TokenRequests
+from toolwire.gateway.http.large_work import run_in_daemon
 from toolwire.gateway.http.messages import RequestSender
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -50,7 +50,7 @@ class GoogleSource:
         file = self._file or find_default_file(self._environ)
         if not file:
             return await self._ask_metadata()
-        return await run_in_thread(lambda: self._load(file))
+        return await run_in_daemon("toolwire-credentials", lambda: self._load(file))
 
     async def _ask_metadata(self) -> Lease[BearerToken] | CredentialProblem:
         """Never through a proxy: it is an address of this machine."""
