@@ -34,7 +34,8 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.models.loopback.model import LoopbackAnswer, answer_request
+from toolwire.gateway.http.messages import ReadyResponse
+from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.protocols import find_codec
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.adapt_request import adapt_request
@@ -70,7 +71,7 @@ def body_of(name: str, request: Request) -> bytes:
     return encode(place.write_request(fitted, ledger))
 
 
-def send_twice(name: str, request: Request, stream: bool = False) -> LoopbackAnswer:
+def send_twice(name: str, request: Request, stream: bool = False) -> ReadyResponse:
     body = body_of(name, request)
     once = answer_request(find_codec(name), body, "loopback", stream, NOW)
     assert once == answer_request(find_codec(name), body, "loopback", stream, NOW)

@@ -20,9 +20,8 @@ from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, decode, encode, parse_object
 from toolwire.gateway.http.connection import TransportError
-from toolwire.gateway.http.messages import UpstreamRequest, UpstreamResponse
+from toolwire.gateway.http.messages import ReadyResponse, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.redact import SecretFilter, find_secrets, redact
-from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.settings.config import Config, Timeouts
 from toolwire.gateway.settings.problems import ConfigError, Problem
 from toolwire.gateway.surfaces.console.case_file import write_case
@@ -111,14 +110,14 @@ class Recordings:
         if found is None:
             what = f"there is no recorded answer to this conversation in {self._folder}: record it with `record=`"
             error = codec.write_error(Failure("not_found", what, 404))
-            return LoopbackAnswer(error.status, {"content-type": "application/json"}, deque([encode(error.body)]))
+            return ReadyResponse(error.status, {"content-type": "application/json"}, deque([encode(error.body)]))
         if isinstance(found.sse, str):
             framing = codec.http.framing
-            return LoopbackAnswer(
+            return ReadyResponse(
                 found.status, {"content-type": framing.content_type}, deque([framing.read_text(found.sse)])
             )
         data = found.body.encode() if isinstance(found.body, str) else encode(found.body)
-        return LoopbackAnswer(found.status, {"content-type": "application/json"}, deque([data]))
+        return ReadyResponse(found.status, {"content-type": "application/json"}, deque([data]))
 
 
 def _list_answers(case: RecordedCase) -> Answers:

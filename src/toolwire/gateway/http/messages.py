@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Protocol, final
 
@@ -63,6 +64,32 @@ class UpstreamResponse(Protocol):
         """Give the chunks to a sink as they arrive, until it takes no more; then None. b"" at the end of the body."""
 
     def abort(self) -> None: ...
+
+
+class ReadyResponse(Struct):
+    """A response that was read already, or made here: one piece, or one for each event of a stream."""
+
+    status: int
+    headers: dict[str, str]
+    pieces: deque[bytes]
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        return b"".join(self.pieces)
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        return True
+
+    async def read_chunk(self) -> bytes | TransportError:
+        return self.pieces.popleft() if self.pieces else b""
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        while self.pieces:
+            if not sink(self.pieces.popleft()):
+                return None
+        return b""
+
+    def abort(self) -> None:
+        self.pieces.clear()
 
 
 class RequestSender(Protocol):

@@ -6,11 +6,11 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import ClassVar, Generic
 
 from msgspec import Struct
 
+from toolwire.core.rate_limits import read_http_date
 from toolwire.gateway.features.cloud_credentials.leases import (
     BearerToken,
     CredentialProblem,
@@ -19,8 +19,8 @@ from toolwire.gateway.features.cloud_credentials.leases import (
     Value,
 )
 from toolwire.gateway.features.cloud_credentials.sigv4 import AwsKeys, Scope, sign_request
-from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import Headers
+from toolwire.gateway.http.messages import ReadyResponse
 
 HIDDEN_LENGTH = 48
 """Characters at the end of a token that no answer may repeat: without them it is of no use. Whole tokens have
@@ -37,37 +37,6 @@ class OutgoingRequest(Struct, frozen=True):
     headers: Mapping[str, str]
     """With names in lower case."""
     body: bytes
-
-
-class RefusedResponse:
-    """An answer that may say that a credential has ended: read already, with the interface of one that was not."""
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status, self.headers, self.body = status, headers, body
-        self._rest = body
-
-    async def read(self, limit: int) -> bytes | TransportError:
-        return self._take()
-
-    async def wait_for_data(self, seconds: float) -> bool:
-        return True
-
-    async def read_chunk(self) -> bytes | TransportError:
-        return self._take()
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        data = self._take()
-        if data:
-            sink(data)
-            return None
-        return b""
-
-    def abort(self) -> None:
-        self._rest = b""
-
-    def _take(self) -> bytes:
-        data, self._rest = self._rest, b""
-        return data
 
 
 class Authorization(Struct, Generic[Value], frozen=True):
@@ -100,7 +69,7 @@ class Authorizer(ABC, Generic[Value]):
     def _write(self, request: OutgoingRequest, lease: Lease[Value]) -> Authorization[Value]: ...
 
     @abstractmethod
-    def renew(self, used: Authorization[Value], refusal: RefusedResponse) -> bool:
+    def renew(self, used: Authorization[Value], refusal: ReadyResponse) -> bool:
         """Does this answer say that the credential has ended? True if it is worth to authorize the request again."""
 
     async def check(self) -> Lease[Value] | CredentialProblem:
@@ -121,7 +90,7 @@ class BearerAuthorizer(Authorizer[BearerToken]):
         headers = (("authorization", f"Bearer {token}"), *lease.value.headers)
         return Authorization(headers, (token[-HIDDEN_LENGTH:],), lease)
 
-    def renew(self, used: Authorization[BearerToken], refusal: RefusedResponse) -> bool:
+    def renew(self, used: Authorization[BearerToken], refusal: ReadyResponse) -> bool:
         # A token that was revoked would be used until its end (BerriAI/litellm#23512). AWS says 403 of one that has
         # ended; elsewhere that is a right that is missing.
         if refusal.status == 403 and not _ENDED.search(_read_reason(refusal)):
@@ -160,31 +129,23 @@ class SigningAuthorizer(Authorizer[AwsKeys]):
         secrets = (keys.secret_key, *([keys.session_token[-HIDDEN_LENGTH:]] if keys.session_token else []))
         return Authorization(tuple(added.items()), secrets, lease, self._skew)
 
-    def renew(self, used: Authorization[AwsKeys], refusal: RefusedResponse) -> bool:
+    def renew(self, used: Authorization[AwsKeys], refusal: ReadyResponse) -> bool:
         reason = _read_reason(refusal)
         if _ENDED.search(reason):
             return self._keeper.drop(used.lease)
         if not _SKEWED.search(reason):
             return False
-        skew = _read_date(refusal.headers.get("date", "")) - self._now()
-        if not abs(skew - used.skew) > _MIN_SKEW:  # also if it is not known
+        at_aws, now = read_http_date(refusal.headers.get("date", "")), self._now()
+        if at_aws is None or abs(at_aws - now - used.skew) <= _MIN_SKEW:
             return False
-        self._skew = skew
+        self._skew = at_aws - now
         return True
 
 
-def _read_reason(refusal: RefusedResponse) -> str:
+def _read_reason(refusal: ReadyResponse) -> str:
     """What AWS says of an error, in a header or in the body alone."""
-    return refusal.headers.get(_ERROR_TYPE_HEADER, "") + refusal.body[:4096].decode("utf-8", "replace")
+    return refusal.headers.get(_ERROR_TYPE_HEADER, "") + b"".join(refusal.pieces)[:4096].decode("utf-8", "replace")
 
 
 def write_amz_date(now: float) -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-
-
-def _read_date(text: str) -> float:
-    """The Unix time of a Date header; NaN if it cannot be read, which is no skew."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except ValueError:
-        return float("nan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,12 +11,11 @@ from msgspec.structs import replace
 from toolwire.gateway.features.cloud_credentials.authorizers import (
     Authorizer,
     OutgoingRequest,
-    RefusedResponse,
 )
 from toolwire.gateway.features.cloud_credentials.leases import FETCH_SECONDS, CredentialProblem
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
-from toolwire.gateway.http.messages import RequestSender, UpstreamRequest, UpstreamResponse
+from toolwire.gateway.http.messages import ReadyResponse, RequestSender, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.settings.config import Timeouts
 
 MAX_REFUSAL = 1024 * 1024
@@ -56,7 +56,7 @@ class AuthorizedSender:
             data = await response.read(MAX_REFUSAL)  # it says why
             if isinstance(data, TransportError):
                 return data
-            refused = RefusedResponse(response.status, response.headers, data)
+            refused = ReadyResponse(response.status, response.headers, deque([data]))
             if not self._authorizer.renew(used, refused):
                 return refused
             is_repeated = True

@@ -76,7 +76,6 @@ _MAX_GROUP = 100
 _MAX_NOTED = 10_000
 _MAX_NUMBER_LENGTH = 64
 """Bytes of a number in a request. No server takes a longer one."""
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 

@@ -20,7 +20,7 @@ from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, Response
 from toolwire.core.ids import derive_id, hex_digest
 from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
 from toolwire.core.losses import Ledger
-from toolwire.gateway.http.connection import ChunkSink, TransportError
+from toolwire.gateway.http.messages import ReadyResponse
 from toolwire.gateway.models.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
 from toolwire.schema.keywords import short_json
 from toolwire.translation.mistaken_protocol import read_request, refuse_foreign_members
@@ -29,33 +29,7 @@ MODEL_NAME = "loopback"
 _MAX_CHOICES = 8
 
 
-class LoopbackAnswer(Struct):
-    """An answer with the interface of a provider's HTTP response: one piece, or one for each event of a stream."""
-
-    status: int
-    headers: dict[str, str]
-    pieces: deque[bytes]
-
-    async def read(self, limit: int) -> bytes | TransportError:
-        return b"".join(self.pieces)
-
-    async def wait_for_data(self, seconds: float) -> bool:
-        return True
-
-    async def read_chunk(self) -> bytes | TransportError:
-        return self.pieces.popleft() if self.pieces else b""
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        while self.pieces:
-            if not sink(self.pieces.popleft()):
-                return None
-        return b""
-
-    def abort(self) -> None:
-        self.pieces.clear()
-
-
-def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> LoopbackAnswer:
+def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> ReadyResponse:
     """The answer to a request of this protocol; `model` is the name that the client asked for. The same request and
     salt give the same ids."""
     try:
@@ -76,7 +50,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     if not stream:
         body = encode(codec.write_response(response, Ledger(codec.name, codec.name), context))
         body = body[: len(body) // 2] if order == _CUT_ORDER else body
-        return LoopbackAnswer(200, {"content-type": "application/json"}, deque([body]))
+        return ReadyResponse(200, {"content-type": "application/json"}, deque([body]))
     events = list(_split_events(response))
     if isinstance(order, ir.Failure):
         events[len(events) // 2 :] = [ResponseFailed(order)]
@@ -84,13 +58,13 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     pieces = [piece for piece in (*map(writer.write, events), writer.close()) if piece]
     if order == _CUT_ORDER:
         pieces = pieces[: len(pieces) // 2]
-    return LoopbackAnswer(200, {"content-type": codec.http.framing.content_type}, deque(pieces))
+    return ReadyResponse(200, {"content-type": codec.http.framing.content_type}, deque(pieces))
 
 
-def _refuse(codec: Codec, failure: ir.Failure) -> LoopbackAnswer:
+def _refuse(codec: Codec, failure: ir.Failure) -> ReadyResponse:
     error = codec.write_error(failure)
     headers = {**error.headers, "content-type": "application/json"}
-    return LoopbackAnswer(error.status, headers, deque([encode(error.body)]))
+    return ReadyResponse(error.status, headers, deque([encode(error.body)]))
 
 
 # --- failures on request ---
