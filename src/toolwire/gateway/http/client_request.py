@@ -509,7 +509,7 @@ class HttpRequest(ClientRequest):
         if not more and (self._has_no_body or self._content_length in (None, str(self.bytes_sent))):
             self._end_response(head, data)
             return
-        self._connection.write_queue.add(self._write_if_connected, self._join_head(head, data))
+        self._connection.write_queue.add(self._write_if_connected, head + data)
         if not more:
             self.abort()  # else the client would take the next response for the rest of this one
         elif self._is_chunked and not self._has_no_body:
@@ -518,14 +518,11 @@ class HttpRequest(ClientRequest):
     def _end_response(self, head: bytes, body: bytes) -> None:
         self.has_started_response = self.has_ended_response = True
         self._chunk_writer = None
-        self._connection.write_queue.add(self._write_last, self._join_head(head, body))
-
-    def _join_head(self, head: bytes, body: bytes) -> bytes:
-        """Both for one write; or the body alone, with the head queued before it."""
-        if not head or len(body) <= MAX_JOINED_BODY:
-            return head + body
-        self._connection.write_queue.add(self._write_if_connected, head)
-        return body
+        queue = self._connection.write_queue
+        if head and len(body) > MAX_JOINED_BODY:
+            queue.add(self._write_if_connected, head)
+            head = b""
+        queue.add(self._write_last, head + body)
 
     def _write_if_connected(self, data: bytes) -> None:
         if not self.is_disconnected:
