@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Codec, Constraints, EndpointMatch, WriteContext
 from toolwire.core.errors import cut_for_search
 from toolwire.core.events import ResponseFailed
-from toolwire.core.ir import Failure, replace_fields
+from toolwire.core.ir import EMPTY_MAPPING, Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.rate_limits import MAX_DIGITS
@@ -78,11 +78,13 @@ PROVIDER_HINTS: Mapping[str, str] = {
 says what is wrong with it. No hint may contain words that agents look for ("context window", "try again in")."""
 
 
-def error_reply(codec: Codec, failure: Failure, upstream: Upstream | None = None) -> Reply:
+def error_reply(
+    codec: Codec, failure: Failure, upstream: Upstream | None = None, more_headers: Mapping[str, str] = EMPTY_MAPPING
+) -> Reply:
     """A failure as an error of this protocol; with an upstream, one about its provider."""
     sent = codec.write_error(failure)
-    shared = JSON_HEADERS if upstream is None else upstream.reply_headers
-    return Reply(sent.status, {**shared, **sent.headers} if sent.headers else shared, encode(sent.body))
+    shared, own = JSON_HEADERS if upstream is None else upstream.reply_headers, {**sent.headers, **more_headers}
+    return Reply(sent.status, {**shared, **own} if own else shared, encode(sent.body))
 
 
 def adapt_error(endpoint: EndpointMatch | None, reply: Reply) -> Reply:
@@ -198,8 +200,7 @@ def provider_failure(
     """A failure of the provider as an error of the client's protocol: of an answer with status 200, or of another
     protocol. `headers` are those of the provider that the client gets."""
     failure = _with_opening(call, name_provider(upstream, failure))
-    error = error_reply(call.client_codec, failure, upstream)
-    return provider_error(failure, Reply(error.status, {**error.headers, **headers}, error.body))
+    return provider_error(failure, error_reply(call.client_codec, failure, upstream, headers))
 
 
 def used_up_failure(
@@ -246,10 +247,8 @@ def gateway_error(
 
 def limit_error(call: GatewayRequest, refusal: Refusal) -> AttemptFailed:
     """A limit of the operator refuses the request: with the rate-limit headers of the client's dialect."""
-    codec = call.client_codec
-    reply = error_reply(codec, refusal.failure)
-    headers = codec.http.write_rate_limits(refusal.rate_limits, call.now)
-    reply = Reply(reply.status, {**reply.headers, **headers}, reply.body)
+    headers = call.client_codec.http.write_rate_limits(refusal.rate_limits, call.now)
+    reply = error_reply(call.client_codec, refusal.failure, None, headers)
     return AttemptFailed(refusal.failure, reply, can_fall_back=refusal.depends_on_target)
 
 

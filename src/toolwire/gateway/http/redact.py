@@ -563,8 +563,8 @@ _SPELLED_START = 3
 """Bytes of a key that are searched for in every answer; of less, only those with which a string ends."""
 
 
-def _escaped_pattern(key: str, escapes: str = r"\\u00") -> str:
-    """Matches a key in which any of the letters are escaped: as in JSON, or as a pattern of other escapes says."""
+def _escaped_pattern(key: str, escapes: str) -> str:
+    """Matches a key in which any of the letters are escaped."""
     return "".join(rf"(?:\\?{re.escape(one)}|{escapes}(?i:{ord(one):02x}))" for one in key)
 
 

@@ -158,12 +158,10 @@ def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Cost
     return None if finder is None else finder.find_unit_prices(usage.input).price(usage, finder.source)
 
 
-def estimate_cost(
-    provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float, service_tier: str = ""
-) -> Decimal | None:
+def estimate_cost(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> Decimal | None:
     """What a request with so many tokens can cost at most, as far as its price is known: all of its input may be
     written to the prompt cache, which costs more with some providers."""
-    finder = find_prices(provider, model, at, service_tier)
+    finder = find_prices(provider, model, at)
     unit_prices = finder.find_unit_prices(input_tokens).prices if finder is not None else {}
     if "input" not in unit_prices or (output_tokens and "output" not in unit_prices):
         return None  # models for embeddings have no output

@@ -113,12 +113,12 @@ async def _forward(
     is_billed = endpoint.model_place != "" and endpoint.find_cost(request.method) != "free"
     response = await send_request(call, upstream, call.body.data, request.method, is_billed=is_billed)
     if isinstance(response, TransportError):
-        return _transport_reply(call, upstream, response)
+        return error_replies.transport_error(call, upstream, response).reply
     data: bytes | None = None
     if response.status >= 300 or any(reads(forwarded) for reads in stages.reads_forwarded):
         read = await response.read(MAX_RESPONSE)
         if isinstance(read, TransportError):
-            return _transport_reply(call, upstream, read)
+            return error_replies.transport_error(call, upstream, read).reply
         data = read
         if response.status < 300:
             end_forwarded_call(call, data)
@@ -159,10 +159,6 @@ async def _relay_body(call: GatewayRequest, request: ClientRequest, response: Up
         end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
 
 
-def _transport_reply(call: GatewayRequest, upstream: Upstream, error: TransportError) -> Reply:
-    return error_replies.error_reply(call.client_codec, error_replies.transport_failure(upstream, error), upstream)
-
-
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
@@ -173,10 +169,10 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
         return error_replies.error_reply(codec, body)
     response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
-        return _transport_reply(call, upstream, response)
+        return error_replies.transport_error(call, upstream, response).reply
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
-        return _transport_reply(call, upstream, data)
+        return error_replies.transport_error(call, upstream, data).reply
     end_forwarded_call(call, data, estimate_text_tokens(len(data)))
     if response.status in (404, 405, 501):
         return None
