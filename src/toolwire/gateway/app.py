@@ -28,7 +28,7 @@ from toolwire.gateway.http.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.http.memory import MemoryBudget
-from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.http.messages import ProviderClient
 from toolwire.gateway.models.catalogue import load_catalogue, load_known_models
 from toolwire.gateway.models.listing import ModelLists, report_listing
 from toolwire.gateway.pipeline.pipeline import Pipeline
@@ -55,7 +55,7 @@ class Gateway:
         config_source: LiveConfig,
         telemetry: Telemetry,
         on_config_accepted: Callable[[], None] = lambda: None,
-        make_sender: Callable[[Timeouts, MemoryBudget], RequestSender] = UpstreamClient,
+        make_sender: Callable[[Timeouts, MemoryBudget], ProviderClient] = UpstreamClient,
     ) -> None:
         self.telemetry, self._make_sender = telemetry, make_sender
         self.config_watch = ConfigWatch(config_source, telemetry, telemetry.report_error, on_config_accepted)
@@ -69,7 +69,7 @@ class Gateway:
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._model_lists = ModelLists(partial(report_listing, telemetry.log_event), telemetry.report_error)
         self.console = Console(telemetry.recent, self._model_lists, self._gateway_id, lambda: self.is_stopping)
-        self._client: RequestSender | None = None
+        self._client: ProviderClient | None = None
         self.features: Features | None = None
         """With the store; None until the first request, or `open`."""
         self._routes: Routes | None = None

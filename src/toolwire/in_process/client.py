@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from toolwire.core.losses import Loss
-from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.http.messages import ProviderClient
 from toolwire.gateway.settings.problems import report_problems
 from toolwire.in_process.engine import ExchangeReport, ProgramAnswer, ProgramGateway, ProgramRequest
 from toolwire.in_process.library import HttpLibrary, LibraryName, load_library
@@ -99,14 +99,14 @@ class GatewayMaker:
         for line in report_problems(self._config.warnings, str(self._config.file or "")):
             _log.warning("%s", line)
         send = partial(LibrarySender, settings.library, settings.sender_options)
-        self._make_sender: Callable[[], RequestSender] = recordings.make_sender if recordings else send
+        self._make_sender: Callable[[], ProviderClient] = recordings.make_sender if recordings else send
         self._first_senders = [self._make_sender()]
         self._keep_exchange = Recorder(record, self._config).keep if record is not None else None
 
     def make(self) -> ProgramGateway:
         return ProgramGateway(self._config, self._take_sender, self._keep_exchange)
 
-    def _take_sender(self) -> RequestSender:
+    def _take_sender(self) -> ProviderClient:
         try:
             return self._first_senders.pop()
         except IndexError:

@@ -16,7 +16,7 @@ from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.http.client_request import Message, Receive, Scope, Send
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
 from toolwire.gateway.http.memory import MemoryBudget
-from toolwire.gateway.http.messages import RequestSender
+from toolwire.gateway.http.messages import ProviderClient
 from toolwire.gateway.settings.config import Config, Timeouts
 from toolwire.gateway.settings.problems import ReportLine
 from toolwire.gateway.telemetry.record import ExchangeRecord
@@ -146,7 +146,7 @@ class ProgramGateway:
     def __init__(
         self,
         config: Config,
-        make_sender: Callable[[], RequestSender],
+        make_sender: Callable[[], ProviderClient],
         keep_exchange: KeepExchange | None,
     ) -> None:
         self._keep_exchange = keep_exchange
@@ -155,7 +155,7 @@ class ProgramGateway:
         captures = keep_exchange is not None
         telemetry = Telemetry(config.server, _write_nothing, keep_ended=self._note_ended, captures=captures)
 
-        def make(timeouts: Timeouts, budget: MemoryBudget) -> RequestSender:
+        def make(timeouts: Timeouts, budget: MemoryBudget) -> ProviderClient:
             return make_sender()
 
         self._gateway = Gateway(LiveConfig(config, EMPTY_MAPPING, _ignore_problems), telemetry, make_sender=make)

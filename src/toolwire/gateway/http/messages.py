@@ -93,12 +93,16 @@ class ReadyResponse(Struct):
 
 
 class RequestSender(Protocol):
-    """Sends requests to providers: `UpstreamClient`, or the HTTP client of a program (`in_process/`)."""
-
-    def set_timeouts(self, timeouts: Timeouts) -> None:
-        """For requests that are sent from now on."""
+    """Sends requests to providers."""
 
     async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         """Send a request and wait for the head of the answer, at most its `max_seconds`."""
+
+
+class ProviderClient(RequestSender, Protocol):
+    """`UpstreamClient`, or the HTTP client of a program (`in_process/`)."""
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """For requests that are sent from now on."""
 
     async def close(self) -> None: ...

@@ -15,7 +15,7 @@ from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.messages import RequestSender, UpstreamRequest, UpstreamResponse
 from toolwire.gateway.http.redact import make_key_filter
-from toolwire.gateway.settings.config import Provider, Timeouts
+from toolwire.gateway.settings.config import Provider
 
 
 class ProviderSenders(Struct, frozen=True, eq=False):
@@ -40,9 +40,6 @@ class CarryingSender:
     def __init__(self, sender: RequestSender, carriage: Carriage) -> None:
         self._sender, self._carriage = sender, carriage
 
-    def set_timeouts(self, timeouts: Timeouts) -> None:
-        self._sender.set_timeouts(timeouts)
-
     async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         carriage = self._carriage
         sent = carriage.write_request(CarriedRequest(request.path, request.headers, request.body))
@@ -54,9 +51,6 @@ class CarryingSender:
         if not response.headers.get("content-type", "").startswith(carriage.stream_content_type):
             return response
         return DecodedResponse(response, carriage.make_stream_decoder())
-
-    async def close(self) -> None:
-        """The sender is closed by whoever made it."""
 
 
 class DecodedResponse:

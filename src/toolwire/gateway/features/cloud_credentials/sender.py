@@ -16,7 +16,6 @@ from toolwire.gateway.features.cloud_credentials.leases import FETCH_SECONDS, Cr
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import ReadyResponse, RequestSender, UpstreamRequest, UpstreamResponse
-from toolwire.gateway.settings.config import Timeouts
 
 MAX_REFUSAL = 1024 * 1024
 
@@ -28,9 +27,6 @@ class AuthorizedSender:
     def __init__(self, client: RequestSender, authorizer: Authorizer[Any], secrets: tuple[str, ...] = ()) -> None:
         """`secrets` are the provider's own, which no answer may repeat either."""
         self._client, self._authorizer, self._secrets = client, authorizer, secrets
-
-    def set_timeouts(self, timeouts: Timeouts) -> None:
-        self._client.set_timeouts(timeouts)
 
     async def send_request(self, request: UpstreamRequest) -> UpstreamResponse | TransportError:
         clock = asyncio.get_running_loop().time
@@ -60,6 +56,3 @@ class AuthorizedSender:
             if not self._authorizer.renew(used, refused):
                 return refused
             is_repeated = True
-
-    async def close(self) -> None:
-        """The client is closed by whoever made it."""
