@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.http.connection import ChunkSink, TransportError, TransportErrorKind
+from toolwire.gateway.http.connection import TransportError, TransportErrorKind
 from toolwire.gateway.http.messages import UpstreamRequest, UpstreamResponse
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Timeouts
@@ -123,7 +123,7 @@ def describe_error(error: Exception, label: str) -> TransportError:
     return TransportError(kinds[0], f"{label}: {str(error) or type(error).__name__}")
 
 
-class LibraryResponse:
+class LibraryResponse(UpstreamResponse):
     """An answer of a provider, read by the library. Decompressed already."""
 
     def __init__(
@@ -171,14 +171,6 @@ class LibraryResponse:
             return describe_error(error, self._label)
         finally:
             self._next = None
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        while True:
-            data = await self.read_chunk()
-            if not data or isinstance(data, TransportError):
-                return data
-            if not sink(data):
-                return None
 
     def abort(self) -> None:
         """The provider stops: its connection is closed, unless the answer was read to its end."""

@@ -62,6 +62,10 @@ class UpstreamResponse(Protocol):
 
     async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
         """Give the chunks to a sink as they arrive, until it takes no more; then None. b"" at the end of the body."""
+        while (data := await self.read_chunk()) and not isinstance(data, TransportError):
+            if not sink(data):
+                return None
+        return data
 
     def abort(self) -> None: ...
 

@@ -10,14 +10,15 @@ from toolwire.core.codec import Http
 from toolwire.core.framing import FrameSplitter
 from toolwire.core.json_values import Malformed, parse_object
 from toolwire.core.sse import FrameTooLong
-from toolwire.gateway.http.connection import ChunkSink, TransportError
+from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
 
 NoteNames = Callable[[tuple[str, ...]], Awaitable[None]]
 
 
-class WatchedResponse:
-    """A provider's answer that is searched for new objects while it is read."""
+class WatchedResponse(UpstreamResponse):
+    """A provider's answer that is searched for new objects while it is read: what a chunk names is noted before the
+    client gets it."""
 
     def __init__(self, source: UpstreamResponse, http: Http, note_names: NoteNames) -> None:
         self.status: int = source.status
@@ -41,14 +42,6 @@ class WatchedResponse:
         if isinstance(data, bytes):
             await self._watch_frames(data)
         return data
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        """One chunk at a time: what it names is noted before the client gets it."""
-        data = await self.read_chunk()
-        if not data or isinstance(data, TransportError):
-            return data
-        sink(data)
-        return None
 
     async def wait_for_data(self, seconds: float) -> bool:
         return await self._source.wait_for_data(seconds)
