@@ -66,15 +66,13 @@ class _Piece(NamedTuple):
     """Its letters from this one on."""
 
 
-class _Start:
+class _Start(NamedTuple):
     """The start of a key at the end of a text."""
 
-    __slots__ = ("event", "pieces", "text")
-
-    def __init__(self, text: bytes, pieces: list[_Piece], event: int) -> None:
-        self.text, self.pieces = text, pieces
-        self.event = event
-        """The number of the event that brought the last piece."""
+    text: bytes
+    pieces: list[_Piece]
+    event: int
+    """The number of the event that brought the last piece."""
 
 
 class AnswerKeys:
@@ -105,7 +103,7 @@ class AnswerKeys:
         data = self._rest + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         out, rest = self._pass_lines(data[:end]) if end else b"", data[end:]
-        must_wait = self._lines or _may_be_event(rest)
+        must_wait = self._lines or rest.startswith(_EVENT_START) or _EVENT_START.startswith(rest)
         if rest and (self._is_line_cut or len(rest) > MAX_LINE or not must_wait):
             rest = self.known.clean(rest)
             shown = len(rest) - self.known.count_open(rest)
@@ -247,10 +245,6 @@ def _find_strings(data: bytes) -> Iterator[_String]:
             yield _String(b"", found[1], found.start(1))
         elif found.lastindex == 2 and found[1] not in _LABELS:
             yield _String(found[1], found[2], found.start(2))
-
-
-def _may_be_event(line: bytes) -> bool:
-    return line.startswith(_EVENT_START) or _EVENT_START.startswith(line)
 
 
 def _read_letters(text: bytes, begin: int) -> _Letters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -65,7 +66,7 @@ class UpstreamClient:
         self._pools: dict[Address, _ProviderPool] = {}
         self._tls_contexts = TlsContexts()
         self._write_queue = WriteQueue(asyncio.get_running_loop())
-        self._read_buffers = ReadBuffers(budget)
+        self._read_buffers = ReadBuffers(budget or MemoryBudget(sys.maxsize))
         self._is_closed = False
         self._sweep_timer: asyncio.TimerHandle | None = None
 
@@ -360,14 +361,13 @@ async def _decompress_whole(
                     return _body_too_long(connection.peer, limit)
                 more = size * ANSWER_COPIES - reserved
                 if more > FREE_ANSWER:
-                    if budget is not None and not budget.reserve_for_answer(more):
+                    if not budget.reserve_for_answer(more):
                         return out_of_memory(connection.peer)
                     reserved += more
                     await asyncio.sleep(0)
         return decompressor.finish() or b"".join(pieces)
     finally:
-        if budget is not None:
-            budget.used -= reserved
+        budget.used -= reserved
 
 
 class Decompressor:

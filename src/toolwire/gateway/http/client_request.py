@@ -288,9 +288,9 @@ class HttpRequest(ClientRequest):
     others: a peer on the same machine that is woken for each one would take the processor in between."""
 
     __slots__ = (
-        "_body_limit", "_body_size", "_cancel_on_disconnect", "_chunk_writer", "_connection", "_content_length",
-        "_has_large_write", "_has_no_body", "_is_body_complete", "_is_chunked", "_is_http_1_0", "_pending_head",
-        "_pieces", "_waiter", "expects_continue", "has_ended_response", "has_started_response", "keep_alive", "task",
+        "_body_limit", "_cancel_on_disconnect", "_chunk_writer", "_connection", "_content_length", "_has_large_write",
+        "_has_no_body", "_is_body_complete", "_is_chunked", "_is_http_1_0", "_pending_head", "_pieces", "_waiter",
+        "body_size", "expects_continue", "has_ended_response", "has_started_response", "keep_alive", "task",
     )  # fmt: skip
 
     task: asyncio.Task[None]
@@ -333,20 +333,17 @@ class HttpRequest(ClientRequest):
         self._cancel_on_disconnect: asyncio.Task[None] | None = None
         self._is_body_complete = body is not None
         self._pieces: list[bytes | bytearray] = [body] if body else []
-        self._body_size = len(body) if body else 0
+        self.body_size = len(body) if body else 0
+        """Bytes of the body that have come."""
         self._body_limit = MAX_BUFFERED
         self._waiter: asyncio.Future[None] | None = None
 
     # --- the request body ---
 
     @property
-    def body_size(self) -> int:
-        return self._body_size
-
-    @property
     def is_body_full(self) -> bool:
         """Has more come than is wanted for now?"""
-        return self._body_size > self._body_limit
+        return self.body_size > self._body_limit
 
     def add_body(self, data: bytes) -> bool:
         """More of the body. False: stop reading for now."""
@@ -357,8 +354,8 @@ class HttpRequest(ClientRequest):
             last += data
         else:
             pieces.append(bytearray(data))
-        self._body_size += len(data)
-        if self._body_size <= self._body_limit:
+        self.body_size += len(data)
+        if self.body_size <= self._body_limit:
             return True
         self._wake()
         return False
@@ -380,28 +377,28 @@ class HttpRequest(ClientRequest):
             self._waiter.set_result(None)
 
     def buffered_body(self, limit: int) -> bytes | None:
-        if self._is_body_complete and self._body_size <= limit and "content-encoding" not in self.headers:
+        if self._is_body_complete and self.body_size <= limit and "content-encoding" not in self.headers:
             body = b"".join(self._pieces)
             if self.ticket is None or self.ticket.try_enter(body):
                 return body
         return None
 
     async def read_raw_body(self, limit: int) -> bytes | Failure | None:
-        has_begun = self._body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
+        has_begun = self.body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
         if self.expects_continue and not has_begun:
             self._connection.transport.write(CONTINUE_RESPONSE)
         self.expects_continue = False
-        while not self._is_body_complete and self._body_size <= limit:
+        while not self._is_body_complete and self.body_size <= limit:
             if self.is_disconnected:
                 raise ClientDisconnected
             length = self.headers.get("content-length", "")
-            self._body_limit = min(limit, self._body_size + BODY_STEP, int(length) if length.isdigit() else limit)
+            self._body_limit = min(limit, self.body_size + BODY_STEP, int(length) if length.isdigit() else limit)
             if self.ticket is not None and not self.ticket.hold(self._body_limit):
                 return memory_failure()
             self._connection.resume_reading()
             self._waiter = self._connection.loop.create_future()
             await self._waiter
-        return b"".join(self._pieces) if self._body_size <= limit else None
+        return b"".join(self._pieces) if self.body_size <= limit else None
 
     # --- the response ---
 

@@ -122,7 +122,7 @@ class ReadBuffers:
     """The memory that all connections of one event loop read into: what is read is parsed and copied at once. And the
     budget for answers that are read whole."""
 
-    def __init__(self, budget: MemoryBudget | None) -> None:
+    def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
         self.stream = memoryview(bytearray(STREAM_READ))
         self.body = memoryview(bytearray(BODY_READ))
@@ -617,23 +617,19 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _reserve_memory(self) -> bool:
         """Reserve memory for a body that grows. Without it the answer fails: others must not."""
-        budget = self._pool.read_buffers.budget
-        if budget is None:
-            return True
         more = self.buffered_size * ANSWER_COPIES - self._reserved + FREE_ANSWER
-        if budget.reserve_for_answer(more):
+        if self.answer_budget.reserve_for_answer(more):
             self._reserved += more
             return True
         self.fail(out_of_memory(self.peer))
         return False
 
     @property
-    def answer_budget(self) -> MemoryBudget | None:
+    def answer_budget(self) -> MemoryBudget:
         return self._pool.read_buffers.budget
 
     def _release_memory(self) -> None:
-        if self._pool.read_buffers.budget is not None:
-            self._pool.read_buffers.budget.used -= self._reserved
+        self.answer_budget.used -= self._reserved
         self._reserved = 0
 
     def _pause_reading(self) -> None:
