@@ -107,6 +107,7 @@ class StreamReader(FrameReader):
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[ev.Event]:
+        self._take_repeated_usage()
         before = self._frame_count
         super().feed(data)
         open_text, last = self._open_text, self._usage
@@ -115,15 +116,16 @@ class StreamReader(FrameReader):
             self._failed_templates += 1
             usage = last[0] if last is not None and last[1] == before else None
             self._template = _make_template(data, self._chunk, open_text, usage)
-            self._add_repeat = open_text.pieces.append if usage is None else self._add_chunk
+            self._add_repeat = open_text.pieces.append
         return self._events
 
-    def _add_chunk(self, text: str) -> None:
-        """Take the text and the usage of a chunk that the template recognised."""
-        self._open_text.pieces.append(text)  # type: ignore[union-attr]
-        self._usage = (self._template.usage, self._frame_count - 1)  # type: ignore[union-attr]
+    def _take_repeated_usage(self) -> None:
+        """The usage of the last chunk that the template recognised, or was made from."""
+        if isinstance(self._template, _UsageTemplate):
+            self._usage = (self._template.usage, self._frame_count - 1)
 
     def close(self) -> list[ev.Event]:
+        self._take_repeated_usage()
         self._is_closing = True
         return super().close()
 
