@@ -234,10 +234,10 @@ WITHOUT_FAMILY = ("gemma-", "gpt-audio", "claude-v1")
 LOADED_LATE = """
 import tracemalloc
 from toolwire.gateway import app
-from configs import load_config
+from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.models import catalogue
 
-load_config(None, {"OPENAI_API_KEY": "k", "HOME": "/nowhere"})
+read_opened_config(None, {"OPENAI_API_KEY": "k", "HOME": "/nowhere"})
 assert catalogue.load_catalogue.cache_info().currsize == 0, "nobody has asked for a fact yet"
 tracemalloc.start()
 for provider in catalogue.load_catalogue().providers:
