@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -152,8 +153,7 @@ _VISIBLE_DEFAULTS = {name: getattr(Rule(), name) for name in VISIBLE_EFFECTS}
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _compile_glob(glob: str) -> re.Pattern[str]:
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in glob)
-    return re.compile("".join(parts), re.DOTALL)
+    return re.compile(translate(glob.replace("[", "[[]")))  # brackets are part of some names ("…[1m]"), not sets
 
 
 def is_glob(name: str) -> bool:

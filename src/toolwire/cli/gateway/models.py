@@ -25,7 +25,8 @@ from toolwire.gateway.models.merge import find_listed, merge_models
 from toolwire.gateway.models.prices import DECIMALS_OF_UNIT, PriceFinder, find_prices
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.providers import build_known_provider, known_servers
-from toolwire.gateway.settings.router import Router, Target, find_owner, is_pattern, matches_pattern
+from toolwire.gateway.settings.router import Router, Target, find_owner
+from toolwire.policy.rules import is_glob, matches_globs
 from toolwire.terminal import EXIT_FAILED, CommandError
 
 UNKNOWN = "–"
@@ -113,8 +114,8 @@ def list_models(config: Config, pattern: str, args: argparse.Namespace) -> int:
 
 def _is_chosen(name: str, pattern: str) -> bool:
     """`gpt-*` also matches `provider/gpt-5.5`."""
-    if is_pattern(pattern):
-        return matches_pattern(name, pattern) or matches_pattern(name.partition("/")[2], pattern)
+    if is_glob(pattern):
+        return any(matches_globs(one, (pattern,)) for one in (name, name.partition("/")[2]))
     return pattern.lower() in name.lower()
 
 

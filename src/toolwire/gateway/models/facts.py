@@ -15,7 +15,8 @@ from msgspec import Struct
 from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.gateway.models.catalogue import load_catalogue, merge_facts
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.router import Router, Target, matches_pattern
+from toolwire.gateway.settings.router import Router, Target
+from toolwire.policy.rules import matches_globs
 from toolwire.protocols import find_codec
 
 FactValue: TypeAlias = int | bool | tuple[str, ...] | None
@@ -97,7 +98,7 @@ class FactFinder:
         for name in dict.fromkeys(names):
             if name in tables:
                 yield name
-            yield from (pattern for pattern in patterns if pattern != name and matches_pattern(name, pattern))
+            yield from (pattern for pattern in patterns if pattern != name and matches_globs(name, (pattern,)))
 
 
 def _lower_to_rule(fact: Fact, target: Target | None) -> Fact:

@@ -10,7 +10,8 @@ from toolwire.core.codec import ModelInfo
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.models.listing import ProviderList
 from toolwire.gateway.settings.config import ClientKey, Provider
-from toolwire.gateway.settings.router import Router, Target, matches_pattern
+from toolwire.gateway.settings.router import Router, Target
+from toolwire.policy.rules import matches_globs
 
 
 def merge_models(router: Router, lists: Iterable[ProviderList]) -> tuple[ModelInfo, ...]:
@@ -71,7 +72,7 @@ def may_use_provider(provider: Provider, key: ClientKey | None) -> bool:
     names = (f"{provider.name}/…", *provider.models)
     return any(
         pattern.startswith(f"{provider.name}/")
-        or any(matches_pattern(name, pattern) or matches_pattern(pattern, name) for name in names)
+        or any(matches_globs(name, (pattern,)) or matches_globs(pattern, (name,)) for name in names)
         for pattern in key.models
     )
 

@@ -17,7 +17,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.gateway.models.catalogue import DatedPrices, load_catalogue
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.prices import Prices, Rates
-from toolwire.gateway.settings.router import matches_pattern
+from toolwire.policy.rules import matches_globs
 
 FROM_FILE, FROM_CATALOGUE = "file", "catalogue"
 MAX_COUNT = 2**53
@@ -190,7 +190,7 @@ def _find_in_file(provider: Provider, model: str) -> Prices | None:
         return None
     if model in given:
         return given[model]
-    return next((prices for name, prices in given.items() if matches_pattern(model, name)), None)
+    return next((prices for name, prices in given.items() if matches_globs(model, (name,))), None)
 
 
 def _choose_prices(prices: tuple[DatedPrices, ...], at: float, service_tier: str) -> Iterator[Prices]:

@@ -12,7 +12,8 @@ from toolwire.gateway.http.senders import ProviderSenders
 from toolwire.gateway.models.listing import ListUnavailable, ask_models, read_answer
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Provider
-from toolwire.gateway.settings.router import Target, choose_codecs, is_pattern
+from toolwire.gateway.settings.router import Target, choose_codecs
+from toolwire.policy.rules import is_glob
 from toolwire.protocols import find_codec
 
 MAX_TOKENS = 16
@@ -42,7 +43,7 @@ async def probe_provider(senders: ProviderSenders, provider: Provider, config: C
 def find_model(provider: Provider, config: Config) -> str:
     """The name of a model of the provider, as the configuration says; "" if it names none."""
     ruled = [rule.model or rule.name for rule in config.models if rule.provider == provider.name]
-    return next((name for name in (*ruled, *provider.models) if not is_pattern(name)), "")
+    return next((name for name in (*ruled, *provider.models) if not is_glob(name)), "")
 
 
 async def request_few_tokens(senders: ProviderSenders, provider: Provider, model: str) -> ProbeResult:

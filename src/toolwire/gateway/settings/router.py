@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.settings.config import CallSettings, ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.settings.problems import nearest_name
 from toolwire.gateway.settings.providers import UNSUPPORTED_SERVERS, known_servers
+from toolwire.policy.rules import is_glob, matches_globs
 from toolwire.protocols import find_codec
 
 MAX_CACHED_ROUTES = 2048
@@ -71,11 +71,11 @@ class Router:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._exact_rules = {rule.name: rule for rule in config.models if not is_pattern(rule.name)}
-        patterns = (rule for rule in config.models if is_pattern(rule.name))
+        self._exact_rules = {rule.name: rule for rule in config.models if not is_glob(rule.name)}
+        patterns = (rule for rule in config.models if is_glob(rule.name))
         self._pattern_rules = sorted(patterns, key=lambda rule: len(rule.name), reverse=True)
         serving = ((pattern, provider) for provider in config.providers.values() for pattern in provider.models)
-        self._served_patterns = sorted(serving, key=lambda row: (is_pattern(row[0]), -len(row[0])))
+        self._served_patterns = sorted(serving, key=lambda row: (is_glob(row[0]), -len(row[0])))
         self._route_cache: dict[tuple[str, str], tuple[Target, ...]] = BoundedDict(MAX_CACHED_ROUTES)
 
     def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
@@ -95,7 +95,7 @@ class Router:
         shown = (provider for provider in self.config.providers.values() if _is_shown(provider))
         served = ((pattern, provider.name) for provider in shown for pattern in provider.models)
         for name, owner in (*rules, *served):
-            if not is_pattern(name) and is_allowed(key, name):
+            if not is_glob(name) and is_allowed(key, name):
                 owners.setdefault(name, owner)
         return tuple(ModelInfo(name, owner) for name, owner in owners.items())
 
@@ -126,7 +126,7 @@ class Router:
             return Failure("invalid", message, 400, "missing_required_parameter", "model")
         if key is not None and not is_allowed(key, name):
             problem = f"the key `{key.name}` may not use the model `{name}`: the `models` of the key do not include it"
-            if any(matches_pattern(name, pattern) for pattern in key.models):
+            if matches_globs(name, key.models):
                 problem += ", because `*` does not match `:` or `@` (the operator can add `*:*` or the whole name)"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         found = tuple(self.expand_targets(name))
@@ -157,14 +157,14 @@ class Router:
         fallback: the operator means the provider."""
         if name in self._exact_rules:
             return self._exact_rules[name]
-        pattern_rule = next((rule for rule in self._pattern_rules if matches_pattern(name, rule.name)), None)
+        pattern_rule = next((rule for rule in self._pattern_rules if matches_globs(name, (rule.name,))), None)
         first, _, rest = name.partition("/")
         provider = self.config.providers.get(first) if rest else None
         direct = Target(provider, strip_collection(provider, rest)) if provider is not None else None
         found = direct or pattern_rule if is_fallback else pattern_rule or direct
         if found is not None:
             return found
-        serving = (provider for pattern, provider in self._served_patterns if matches_pattern(name, pattern))
+        serving = (provider for pattern, provider in self._served_patterns if matches_globs(name, (pattern,)))
         return next((Target(provider, name) for provider in serving), None)
 
     def explain_name(self, name: str, key: ClientKey | None = None) -> str:
@@ -185,7 +185,7 @@ class Router:
         if slash and first not in providers:
             near = nearest_name(first, [*providers, *known_servers()])
             return f"{near}/{rest}" if near else ""
-        near = nearest_name(name, [one for one in usable if not is_pattern(one)])
+        near = nearest_name(name, [one for one in usable if not is_glob(one)])
         if near or slash:
             return near
         word, dash, rest = name.partition("-")
@@ -251,7 +251,7 @@ def find_owner(name: str) -> tuple[str, str]:
         if row.name_shape and re.fullmatch(row.name_shape, name):
             return server, ""
     families = [(server, pattern) for server, row in known_servers().items() for pattern in row.models]
-    return next((family for family in families if matches_pattern(name, family[1])), ("", ""))
+    return next((family for family in families if matches_globs(name, (family[1],))), ("", ""))
 
 
 def _is_shown(provider: Provider) -> bool:
@@ -274,15 +274,6 @@ def is_usable_name(name: str) -> bool:
     return bool(name) and _refuse_name(name) is None
 
 
-def is_pattern(name: str) -> bool:
-    return "*" in name or "?" in name
-
-
-def matches_pattern(name: str, pattern: str) -> bool:
-    # Brackets are part of some names ("…[1m]"), not sets of characters.
-    return name == pattern or fnmatchcase(name, pattern.replace("[", "[[]"))
-
-
 VARIANT_MARKS = ":@"
 """OpenRouter adds tools or chooses another model by what follows them (`gpt-x:online`, `gpt-x@preset/cheap`)."""
 
@@ -299,10 +290,10 @@ def is_allowed(key: ClientKey | None, name: str) -> bool:
 def allows_name(pattern: str, name: str) -> bool:
     """Does a pattern of a key allow this name? `*` and `provider/*` allow everything; in all others, `*` and `?` match
     the marks of variants only if the pattern has them itself (`gpt-x*:*`)."""
-    if not matches_pattern(name, pattern):
+    if not matches_globs(name, (pattern,)):
         return False
     provider, _, rest = pattern.rpartition("/")
-    is_whole = rest == "*" and "/" not in provider and not is_pattern(provider)
+    is_whole = rest == "*" and "/" not in provider and not is_glob(provider)
     return is_whole or all(mark not in name or mark in pattern for mark in VARIANT_MARKS)
 
 

@@ -15,8 +15,7 @@ from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
 from toolwire.gateway.models.prices import PriceFinder
-from toolwire.gateway.settings.router import matches_pattern
-from toolwire.policy.rules import tool_name
+from toolwire.policy.rules import matches_globs, tool_name
 
 _SEARCHING_MODELS = ("*-search-preview*", "*-search-api*", "*:online", "perplexity/sonar*", "groq/compound*")
 """Models that search by themselves, each search with a price of its own: those of OpenAI (developers.openai.com,
@@ -69,7 +68,7 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
         for name, usual in costs.usual_values.items()
         if _has_value(members, name) and bytes(members[name]) not in usual
     ]
-    if any(matches_pattern(prepared.upstream.model.lower(), pattern) for pattern in _SEARCHING_MODELS):
+    if matches_globs(prepared.upstream.model.lower(), _SEARCHING_MODELS):
         found.append(HostedTool("web_search"))
     is_declared = any(sent.find(marker) >= 0 for marker in _declaration_markers(codec))  # turns can declare tools, too
     if not is_declared and codec.count_tools(members) == 0 and known.tool_choices.isdisjoint(members):
