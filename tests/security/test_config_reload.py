@@ -22,8 +22,9 @@ from gateway.process import Process, run_gateway
 from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
 from step_count import count_steps
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.configuration import config_watch, load
+from toolwire.gateway.configuration import config_watch, live_config, load
 from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import ConfigFile
 from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config
@@ -381,6 +382,51 @@ def test_the_file_is_read_in_a_thread_and_the_polling_never_ends(
         assert done.wait(PATIENCE)
         assert loop_thread.name not in threads
         assert "ZeroDivisionError" in served.lines.get(timeout=PATIENCE)
+
+
+WITHOUT_KEYS = '[providers.local]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1/v1"\n'
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors and `cp` empty a file before they write it."""
+    watched = Watched(tmp_path, WITHOUT_KEYS)
+    read = live_config.read_file
+
+    def read_while_written(path: Path) -> ConfigFile:
+        path.write_text("")
+        found = read(path)
+        path.write_text(WITHOUT_KEYS + "# new\n")
+        return found
+
+    monkeypatch.setattr(live_config, "read_file", read_while_written)
+    assert not watched.live.reload_if_changed(force=True)
+    assert watched.live.current is watched.first
+    monkeypatch.undo()
+    assert watched.live.reload_if_changed()
+    assert "local" in watched.live.current.providers
+
+
+def test_a_file_that_is_empty_when_a_reload_is_asked_for_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_watch, "POLL_SECONDS", 1e6)
+    with serve_with_file(tmp_path) as (served, file):
+        whole, looks = file.read_text(), 0
+        asked = served.gateway.config_watch
+
+        def write_the_rest(_seconds: float) -> None:
+            nonlocal looks
+            looks += 1
+            if looks < 3:
+                file.write_text("# new\n" * looks)
+            elif looks == 3:
+                file.write_text(f"# new\n{whole}")
+
+        monkeypatch.setattr(config_watch, "sleep", write_the_rest)
+        file.write_text("")
+        found = asked._read(forced=True)
+        assert found is not None
+        assert found.text == f"# new\n{whole}"
 
 
 # --- workers ---

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from time import sleep
 
 from toolwire.gateway.configuration.live_config import LiveConfig, Reload
 from toolwire.gateway.features import import_modules
@@ -15,6 +16,9 @@ from toolwire.gateway.telemetry.metrics import CONFIG_RELOADS
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 POLL_SECONDS = 1.0
+SETTLE_SECONDS, MAX_LOOKS = 0.05, 40
+"""How long a file must stay the same before it is read at once, because somebody asks for it, and how often that is
+looked at. An editor or `cp` empties a file before it writes it, and without a file there are no providers."""
 
 
 class ConfigWatch:
@@ -105,10 +109,20 @@ class ConfigWatch:
 
     def _read(self, forced: bool) -> Reload | None:
         """A changed configuration, with what must be imported for it. Runs in a thread."""
+        if forced:
+            self._wait_until_written()
         found = self.source.read_if_changed(forced)
         if found is not None and found.config is not None:
             import_modules(found.config)
         return found
+
+    def _wait_until_written(self) -> None:
+        seen = self.source.file_stamp()
+        for _ in range(MAX_LOOKS):
+            sleep(SETTLE_SECONDS)
+            before, seen = seen, self.source.file_stamp()
+            if seen == before:
+                return
 
     def close(self) -> None:
         if self.polling is not None:

@@ -71,11 +71,14 @@ class LiveConfig:
         return reload is not None and self.apply(reload)
 
     def read_if_changed(self, force: bool = False) -> Reload | None:
+        """None also for a file that changes while it is read: it is another one soon."""
         stamp = self.file_stamp()
         if self._path is None or (stamp == self._stamp and not force):
             return None
         try:
             text = read_file(self._path).text
+            if self.file_stamp() != stamp:
+                return None  # it is being written
             config = read_config(text, self._path, self._environ, *self._overrides)
         except ConfigError as error:
             return Reload(stamp, problems=error.problems)
