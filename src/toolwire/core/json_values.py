@@ -267,9 +267,9 @@ def raw_object_or_none(text: str, place: Path = None, replaced: list[Path] | Non
     return Raw(msgspec.json.format(text.encode(), indent=-1) if "\n" in text or "\r" in text else text.encode())
 
 
-def is_too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:
+def is_too_deep(value: Json) -> bool:
     level = [value]
-    for _ in range(limit):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for node in level

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, Constraints, WriteContext
-from toolwire.core.events import Event, ResponseFailed, StreamChecker, fold, unfold
+from toolwire.core.events import Event, Fold, ResponseFailed, StreamChecker, fold, unfold
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -466,16 +466,15 @@ class Exchange:
         return self._write_failure(failure, Ledger(self.provider.name, self.client.name))
 
     def _fold_stream(self, data: bytes, repairs: list[Path]) -> Response:
-        reader, checker = self.provider.make_stream_reader(), StreamChecker()
-        events: list[Event] = []
+        reader, checker, collected = self.provider.make_stream_reader(), StreamChecker(), Fold()
         for event in (*reader.feed(data), *reader.close()):
             failure = checker.check_event(event)
             if failure is not None:
-                events.append(ResponseFailed(failure))
+                collected.add_event(ResponseFailed(failure))
                 break
-            events.append(event)
+            collected.add_event(event)
         repairs += reader.replaced_halves
-        return fold(events)
+        return collected.response
 
     def _write_response(self, response: Response, repairs: list[Path]) -> Translation:
         client, whole_rounds = self.client, self._whole_rounds

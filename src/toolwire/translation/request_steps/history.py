@@ -183,22 +183,21 @@ def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> 
     same = ledger.is_same_protocol
     if is_in_order(request.turns, constraints, same) or (same and request.has_provider_history):
         return request
-    return _rebuild_turns(request, constraints, ledger, same)
+    return _rebuild_turns(request, constraints, ledger)
 
 
 def join_neighbours(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with consecutive turns of one role merged, where it has no calls or results."""
+    """The request with consecutive turns of one role merged, where it is of another protocol and has no calls or
+    results."""
     for turn, after in pairwise(request.turns):
         if turn.role == after.role and turn.role in constraints.merged_roles:
-            return _rebuild_turns(request, constraints, ledger, False)
+            return _rebuild_turns(request, constraints, ledger)
     return request
 
 
-def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, same_protocol: bool) -> Request:
-    if same_protocol:
-        turns: list[Turn] | None = _repair_broken_steps(request.turns, constraints, ledger)
-    else:
-        turns = _place_regular_history(request.turns, constraints, ledger)
+def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    rebuild = _repair_broken_steps if ledger.is_same_protocol else _place_regular_history
+    turns = rebuild(request.turns, constraints, ledger)
     if turns is None:
         turns = _place_batches(_batch_history(request.turns, ledger), constraints, ledger)
     return replace_fields(request, turns=tuple(turns))
