@@ -29,7 +29,7 @@ _CALL_KEYS: Final = frozenset({"name", "tool_name", "tool", "function", "type", 
 """Keys beside them, if a model writes the whole call as its arguments."""
 _drop_tags = re.compile(r"</?(?:\w+_)?arg_(?:key|value)>").sub
 """Tags of GLM and LongCat, which some servers leave in keys."""
-_MAX_WRAPPERS: Final = 2
+_MAX_WRAPPERS: Final = 3
 _MAX_NESTING: Final = 32
 _MAX_CONVERSIONS: Final = 2000
 """Values of a wrong type in one call; with more of them, all stay as they are. About a tenth of a second."""
@@ -82,43 +82,33 @@ class ArgumentRepair:
     def mend_root(self, value: Object) -> Object:
         """An object without the wrapper around it, and with all members mended."""
         before = len(self.repairs)
-        mended = self._unwrap(value, _MAX_WRAPPERS) if self._is_wrapper(value) else self._mend_members(value)
+        mended = self._unwrap(value, _MAX_WRAPPERS)
         if self._conversions_left:
             return mended
         del self.repairs[before:]
         return value
 
-    def _mend_members(self, value: Object) -> Object:
-        return self._mend_object(value, self.root, None, 0)
-
-    def _is_wrapper(self, value: Object) -> bool:
-        return self._find_wrapper(value) is not None
-
     def _find_wrapper(self, value: Object) -> str | None:
         """The key that all arguments are in: alone, or beside the name of the tool, as in a whole call."""
         known = self.root.properties
         keys = [key for key in value if not (key in _CALL_KEYS and key not in known and isinstance(value[key], str))]
-        return keys[0] if len(keys) == 1 and self.is_wrapper_key(keys[0]) else None
-
-    def is_wrapper_key(self, key: str) -> bool:
-        return key in WRAPPER_KEYS and key not in self.root.properties and bool(self.root.properties)
+        is_wrapped = len(keys) == 1 and keys[0] in WRAPPER_KEYS and bool(known) and keys[0] not in known
+        return keys[0] if is_wrapped else None
 
     def _unwrap(self, value: Object, wrappers_left: int) -> Object:
-        key = self._find_wrapper(value) or ""
-        inner = value.get(key)
-        found = read_value(inner) if isinstance(inner, str) else None
-        inner = inner if found is None else found.value
-        before = len(self.repairs)
-        self.repairs.append(f"the arguments were taken out of `{key}`")
-        if isinstance(inner, dict):
-            if wrappers_left and self._is_wrapper(inner):
+        """The members, mended: those inside of a wrapper, if they are what the tool takes."""
+        key = self._find_wrapper(value) if wrappers_left else None
+        if key is not None:
+            found = read_value(value[key]) if isinstance(value[key], str) else None
+            inner = value[key] if found is None else found.value
+            before = len(self.repairs)
+            self.repairs.append(f"the arguments were taken out of `{key}`")
+            if isinstance(inner, dict):
                 inner = self._unwrap(inner, wrappers_left - 1)
-            else:
-                inner = self._mend_members(inner)
-            if self.root.properties.keys() >= inner.keys() and self.matches(inner, self.schema):
-                return inner
-        del self.repairs[before:]
-        return self._mend_members(value)
+                if self.root.properties.keys() >= inner.keys() and self.matches(inner, self.schema):
+                    return inner
+            del self.repairs[before:]
+        return self._mend_object(value, self.root, None, 0)
 
     def name_bare_value(self, value: Json) -> Object | None:
         """Arguments of which only a value is there: the only object of a list, or the value of the only parameter."""
