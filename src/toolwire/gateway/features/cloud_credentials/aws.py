@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from toolwire.gateway.features.cloud_credentials.authorizers import write_amz_date
+from toolwire.gateway.features.cloud_credentials.command import read_time
 from toolwire.gateway.features.cloud_credentials.leases import (
     BearerToken,
     CredentialProblem,
@@ -72,11 +73,7 @@ class AwsSource:
         access, secret, token = (self._environ.get(name, "").strip() for name in names)
         if not access or not secret:
             return None
-        try:
-            end = self._environ.get("AWS_CREDENTIAL_EXPIRATION", "")
-            ends = datetime.fromisoformat(end).timestamp() if end else None
-        except ValueError:
-            ends = None
+        ends = read_time(self._environ.get("AWS_CREDENTIAL_EXPIRATION"))
         return make_lease(AwsKeys(access, secret, token), ends, self._now(), "env", REREAD_SECONDS)
 
     def _load(self) -> Lease[AwsKeys] | CredentialProblem:

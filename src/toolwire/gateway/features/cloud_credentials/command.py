@@ -160,7 +160,7 @@ def read_end(values: Object, now: float) -> float | None:
     life = _read_number(values.get("expires_in"))
     if life is not None:
         return now + life
-    return next((end for key in END_KEYS if (end := _read_time(values.get(key))) is not None), None)
+    return next((end for key in END_KEYS if (end := read_time(values.get(key))) is not None), None)
 
 
 def _read_number(value: Json) -> float | None:
@@ -172,7 +172,7 @@ def _read_number(value: Json) -> float | None:
     return number if number is not None and 0 <= number < 1e11 else None
 
 
-def _read_time(value: Json) -> float | None:
+def read_time(value: Json) -> float | None:
     number = _read_number(value)
     if number is not None or not isinstance(value, str):
         return number
