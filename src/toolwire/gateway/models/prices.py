@@ -45,32 +45,13 @@ KINDS_BY_WHOLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 or output whose count contains it."""
 
 
-class CostPart(Struct, frozen=True, gc=False):
-    """What one kind of token, or other thing, costs."""
-
-    kind: str
-    """A field of `Rates`."""
-    count: int
-    amount: Decimal
-
-
-class Cost(Struct, frozen=True):
-    """What a request costs, in US dollars."""
-
-    total: Decimal
-    parts: tuple[CostPart, ...]
-    source: str
-    """Where the prices are from: "file" (toolwire.toml) or "catalogue"."""
-    unpriced: tuple[str, ...] = ()
-    """Kinds that were used, but have no known price: the total does not contain them."""
-
-
 class PriceFinder(Struct, frozen=True):
     """The prices that apply to a model at a time."""
 
     prices: tuple[Prices, ...]
     """The first that knows a price wins: the prices of a service tier are before those of all tiers."""
     source: str
+    """Where they are from: "file" (toolwire.toml) or "catalogue"."""
     origin: str
     """The same for people, with the name of the model there."""
 
@@ -101,13 +82,23 @@ class UnitPrices(Struct, frozen=True):
     decimals: int
     """The most decimals of a price, and so of a cost."""
 
-    def price(self, usage: Usage, source: str) -> Cost | None:
-        """What so much costs; None where the price of input or output is not known.
+    def price(self, usage: Usage) -> Decimal | None:
+        """What so much costs; None where the price of input or output is not known."""
+        counts = self.count_paid(usage)
+        if counts is None:
+            return None
+        total = _NOTHING
+        for kind, count in counts.items():
+            total += self.prices[kind] * count
+        return total
+
+    def count_paid(self, usage: Usage) -> dict[str, int] | None:
+        """How much of each kind is paid; None where the price of input or output is not known.
 
         Kinds of tokens that have a price of their own are taken out of input and output; the rest costs the usual
         price. A count that is larger than the one that contains it is taken as it is: some servers count so."""
         prices = self.prices
-        parts: list[CostPart] = []
+        counts: dict[str, int] = {}
         for whole, kinds in self.kinds_by_whole:
             rest = getattr(usage, whole)
             inner = EMPTY_MAPPING
@@ -117,25 +108,16 @@ class UnitPrices(Struct, frozen=True):
                     if container:
                         inner = {container: count}
                     rest -= count
-                    parts.append(CostPart(kind, count, prices[kind] * count))
+                    counts[kind] = count
             if rest > 0:
                 if whole not in prices:
                     return None
-                rest = min(rest, MAX_COUNT)
-                parts.append(CostPart(whole, rest, prices[whole] * rest))
-        unpriced = self._price_units(usage, parts) if usage.searches or "request" in prices else ()
-        total = _NOTHING
-        for part in parts:
-            total += part.amount
-        return Cost(total, tuple(parts), source, unpriced)
-
-    def _price_units(self, usage: Usage, parts: list[CostPart]) -> tuple[str, ...]:
-        """Add what is not paid by tokens: searches and the request itself. Returns the kinds without a price."""
-        searches = _bound_count(usage.searches or 0)
-        for kind, count in (("search", searches), ("request", 1)):
-            if count and kind in self.prices:
-                parts.append(CostPart(kind, count, self.prices[kind] * count))
-        return ("search",) if searches and "search" not in self.prices else ()
+                counts[whole] = min(rest, MAX_COUNT)
+        if usage.searches and usage.searches > 0 and "search" in prices:
+            counts["search"] = _bound_count(usage.searches)
+        if "request" in prices:
+            counts["request"] = 1
+        return counts
 
 
 @lru_cache(MAX_REMEMBERED_RATES)
@@ -149,13 +131,13 @@ def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> UnitPrices:
     return UnitPrices(prices, kinds, decimals)
 
 
-def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Cost | None:
+def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Decimal | None:
     """What a request with this usage cost; None where the price of the model's input or output is not known.
 
     `model` is its name at the provider, `at` the time of the request in seconds since 1970.
     """
     finder = find_prices(provider, model, at, usage.service_tier)
-    return None if finder is None else finder.find_unit_prices(usage.input).price(usage, finder.source)
+    return None if finder is None else finder.find_unit_prices(usage.input).price(usage)
 
 
 def estimate_cost(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> Decimal | None:

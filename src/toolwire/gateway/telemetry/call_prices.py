@@ -43,9 +43,9 @@ class CallPricer:
             finder = self._find_prices(*names, at)
         if finder is not None:
             prices = finder.find_unit_prices(usage.input)
-            cost = prices.price(usage, finder.source)
-            if cost is not None and cost.total <= MAX_AMOUNT:
-                call.cost = cost.total if prices.decimals <= UNIT_DIGITS else round_amount(cost.total)
+            cost = prices.price(usage)
+            if cost is not None and cost <= MAX_AMOUNT:
+                call.cost = cost if prices.decimals <= UNIT_DIGITS else round_amount(cost)
         elif call.provider in self._providers and self._providers[call.provider].embedded:
             call.cost = Decimal(0)
         wire = usage.origin.wire if usage.origin is not None else None

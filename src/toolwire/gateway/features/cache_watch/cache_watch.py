@@ -192,7 +192,7 @@ class CacheWatch:
         written = max(0, usage.cache_write - missed) if usage.cache_write is not None else None
         cached = replace(usage, cache_read=(usage.cache_read or 0) + missed, cache_write=written, cache_write_1h=None)
         due = price_usage(provider, new.maker[2], cached, new.at)
-        return max(Decimal(0), paid.total - due.total) if due is not None else None
+        return max(Decimal(0), paid - due) if due is not None else None
 
     # --- what is kept ---
 
