@@ -30,7 +30,7 @@ find_own_clauses = re.compile(
     r"|(?:the|my|our) (?:next|last|first|final|second|third) (?:step|task|thing)(?: (?:is|will be))?(?: now)? to"
     r"|(?:i|we) (?:also|first|still|now|just|then|only|really) (?:need|want|have) to|now (?:i|we) can|(?:i"
     r"|we) can now|but (?:i|we) can(?= (?:look|search|check|find|get|fetch))"
-    rf"|time to|^\W*(?:(?:okay|ok|good),? )?now(?= (?:run|apply|test|check|fix|do|verify) (?:it|them|that)\b)"
+    rf"|time to|now to|^\W*(?:(?:okay|ok|good),? )?now(?= (?:run|apply|test|check|fix|do|verify) (?:it|them|that)\b)"
     rf"|^\W*(?:now )?(?:i|we)(?: now| first| then| also)?(?= (?:make|do|run|write|create|test|fix|update|add"
     r"|delete|remove|install|build|start|edit|change|move|clean|verify|look|check|search|read|fetch|open|try) (?:at"
     rf"|for|up|in|it|them|that|so|both|the)\b| (?:look|check|search)\W*$)){_HASTE} "
@@ -60,7 +60,7 @@ match_telling = re.compile(
     r"|make it (?:concrete|clear)|get to the point|build up|see (?:to it|that)|have (?!an? look|another look)"
     r"|swap (?!the|out|in)|take the (?:\w+ )?(?:tool|call)|close with"
     r"|end with|shout|whisper|weigh|veto|oppos|contest|prevent|postpon|delay|abandon|justif|motivat|preface|parrot"
-    r"|impersonat|spare|simulat|stress\b|draw|enter|mock (?:it|this|up))\w*",
+    r"|impersonat|spare|simulat|caption|stress\b|draw|enter|mock (?:it|this|up))\w*",
     re.IGNORECASE,
 ).match
 """Verbs that words can be the result of, those that say nothing, and those of refusals."""
@@ -78,18 +78,17 @@ MAYBE_TEXT_NOUNS: Final = frozenset(
     chorus claim clause coat command completion compromise concept conclusion confusion cons consequence
     conversation court courtesy crime curse danger debate dialog dice dignity dinner disaster disclaimer dot doubt
     drama dream echo elephant emitted emphasis envelope essay ethic eventually evil exchange expectation explanation
-    exploit expression fallacy fault feeling fiction figure film format formatting formula fortune frame gear
-    grammar grievance ground guess hair happiness harm herme hero hint honest hope horizon idea illusion injection
-    input instance instruction joke json jsonl knowledge latex lawyer leg lens letter line lingo literal llama luck
-    lunch lyric magic malware markdown mask meaning meant message mind mistake mistral misunderstanding model motive
-    mouth movie myth news note notes objection odds opinion option outline output parenthese parenthesi parody
-    passage patience philosophy poetry poison popcorn position possibility post prank privilege progress- prompt
-    proposal pros prose protocol question quote quoted qwen recap record remark rendering reply representation
-    request response risk ritual rule rumor rumour saying scene sens sent sequence shape sketch someday somethin
-    sometime sonnet soul species speech spell spelling stage statement story style supervisor supper suspense tag
-    talk tea template temptation tension text theorem theory thing thought threat token tone tool tradition
-    translation trick trust truth turn utterance variant villain vision warning waters weather- wire word worst
-    wrote xml yaml yourself""".split()
+    exploit expression fallacy fault feeling fiction film format formatting formula fortune frame gear grammar
+    grievance ground guess hair happiness harm herme hero hint honest hope horizon idea illusion injection input
+    instance instruction joke json jsonl knowledge latex lawyer leg lens letter line lingo literal llama luck lunch
+    lyric magic malware markdown mask meaning meant message mind mistake mistral misunderstanding model motive mouth
+    movie myth news note notes objection odds opinion option outline parenthese parenthesi parody passage patience
+    philosophy poetry poison popcorn position possibility post prank privilege progress- prompt proposal pros prose
+    protocol question quote quoted qwen recap record remark rendering reply representation request response risk
+    ritual rule rumor rumour saying scene sens sent sequence shape sketch someday sometime sonnet soul
+    species speech spell spelling stage statement story style supervisor supper suspense tag talk tea template
+    temptation tension text theorem theory thing thought threat token tone tool tradition translation trick trust
+    truth turn utterance variant villain vision warning waters wire word worst wrote xml yaml yourself""".split()
 )
 """Those that may be worked on, too, if the call names them, and those that no tool works on."""
 LINKS: Final = frozenset(
@@ -112,7 +111,8 @@ drop_compounds = partial(
         r"|(?:following|exact|same|right|next|failing|build|test|shell|git) commands?|(?:run|execut\w+) (?:the|an?"
         r"|that|this|another) commands?"
         r"|(?:linter?|compiler|deprecation|type|build|eslint|mypy) warnings?|(?:html|css|email|page|jinja2?) templates?"
-        r"|(?:financial|bank|account|import|sql|select|return|print|log) statements?|(?:sales|revenue) figures"
+        r"|(?:empty|user|invalid|standard|null) inputs?|(?:financial|bank|account|import|sql|select|return|print"
+        r"|log) statements?|(?:sales|revenue) figures"
         r"|(?:right|correct|proper|different|same|required|missing) (?:arguments?|parameters?)|(?:top|latest"
         r"|news) stories|edge cases?|command line|exchange rates?|(?:pull|merge) requests?|data models?"
         r"|turn(?:ing)? (?:on|off|up|down|into)|(?:check|see|inspect|verify) the output|take care of|nothing else"
@@ -126,12 +126,15 @@ drop_compounds = partial(
 """Words of work that are made of words for texts."""
 find_pointing = re.compile(
     r"\b(?:like (?:this|that|so)|as follows|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+|fake|dummy|fictional"
-    r"|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|by hand|so to speak|he|she"
+    r"|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|so to speak|he|she"
     r"|would"
     r"|could|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))|\b(?:here|below|above)\W*$"
-    r"|(?<!fix )(?<!do )(?<!handle )(?<!resolve )(?<!address )(?<!on )(?<!about )(?<!into )\b(?:this|these|so"
-    r"|that one|this one)\W*$|(?<!fix )(?<!do )\b(?:this|these)\W*[:：]\W*$"
+    r"|^(?!fix|do\b|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat|reproduc|confirm|verif)\S+"
+    r"(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$|\b(?:this|these) (?:in|from|on"
+    r"|at) .*[:：]\W*$"
+    r"|\bone by hand\b"
+    r"|\b(?:this|that) one\W*$|(?<!fix )(?<!do )\b(?:this|these|so)\W*[:：]\W*$|\b(?:under|in|as) \"[^\"]*\"\W*$"
     r"|\bhere(?:['’]s| is| are)\b|\bas (?:test data|an? (?:example|sample|test|string|text|answer|joke|yes|memory)"
     r"|art|wrong|correct|right)\b|\bthought experiment\b|\bin (?:my|your) head\b|\bthe one for\b|\bas the \w+ one\b"
     r"|\b(?:for|in) (?:the"
@@ -216,9 +219,8 @@ find_somebody = re.compile(
     r"\b(?:he|she|they|his|her|their|you(?! mentioned| asked)|yours?|somebody|someone|anybody|people|users?|attackers?"
     r"|intruders?|model|assistant|agent|bot|robot|human|colleague|says?|said|writes?|wrote|prints?|printed|emits?"
     r"|emitted"
-    r"|answers?|answered|repl(?:y|ies|ied)|responds?|responded|types?|typed|shows?|shown|looks? like|wants?|means?"
-    r"|reads?"
-    r"|will|can)\b",
+    r"|answers?|answered|repl(?:y|ies|ied)|responds?|responded|types|typed|shows?|shown|looks? like|wants?|means?"
+    r"|reads|will|can)\b",
     re.IGNORECASE,
 ).search
 """Somebody who is not the model: then a statement may be of his work."""

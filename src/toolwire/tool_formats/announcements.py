@@ -93,7 +93,8 @@ def _is_own_work(sentence: str, start: re.Match[str], named: CallWords) -> bool:
         return False
     if find_to_you(clause) or find_said(clause) or CONDITIONS.search(sentence):
         return False
-    if match_telling(clause) and not shares_word(clause.partition(" ")[0], named):
+    is_of_tool = shares_word(clause.partition(" ")[0], named)
+    if match_telling(clause) and not is_of_tool:
         return False
     if start["progress"] is not None and (
         find_finite(_cut(clause, find_asked))
@@ -101,9 +102,10 @@ def _is_own_work(sentence: str, start: re.Match[str], named: CallWords) -> bool:
     ):
         return False
     work = _cut(clause, find_reason)
-    if find_other_time(work) and not shares_word(clause, named):
+    surely = _cut(work, find_asked)
+    if find_other_time(surely) and not shares_word(clause, named):
         return False
-    return not (find_pointing(_cut(work, find_asked)) or names_text(work, named))
+    return not (find_pointing(surely) or (names_text(work, named) and not is_of_tool))
 
 
 def is_statement(sentence: str, named: CallWords) -> bool:
@@ -159,6 +161,8 @@ def _is_other_announcement(sentence: str) -> bool:
     if found is None or sentence.rstrip().endswith(QUESTION_MARKS):
         return False
     if any(one in sentence[: found.start()] for one in COLONS):
+        return False
+    if sentence[: found.start()].count('"') % 2:
         return False
     clause = sentence[max(0, found.start() - _BEFORE_VERB) :]
     return not (REFUSALS.search(clause) or OTHER_UNMEANT.search(sentence) or OTHER_CONDITIONS.search(sentence))

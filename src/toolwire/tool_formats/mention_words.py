@@ -40,7 +40,7 @@ STEPS: Final = _words(
     rf" (?:(?!bad|wrong|worst|naive|\w+['’]s own|(?:{_SPEAKER}|tool)['’]s)[\w'’.-]+ ){{0,2}}?(?:{_THING}|`[^`]+`)\W*$",
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
     r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$"
-    r"|^\W*(?:one (?:more|last)|a final|final)(?: [\w-]+)? (?:check|file|fix|test)\b"
+    r"|^\W*(?:one (?:more|last)|a final|final)(?: [\w-]+)? (?:check|file|fix|test|run)\b"
     r"|^\W*(?:let me|i['’]ll)(?: now)? mark (?:this|that|the|it|all)(?: [\w-]+){0,3} as (?:completed?|done"
     r"|finished|in progress)\b"
     r"|\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$"
@@ -55,7 +55,8 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"\b(?:ich|wir) (?!würde|könnte|möchte|sollte|hätte|habe|war|bin|denke|glaube|zeige|erkläre|zitiere"
     r"|beschreibe)\w+e\b"
     r"|(?:^|, |\b(?:dann|jetzt|nun|zuerst|zunächst|gleich|dazu|als nächstes) )(?!würde|könnte|hätte|habe|zeige"
-    r"|erkläre)\w+en? (?:ich|wir)\b|\blass(?:en sie)? mich\b|\bich muss\b|\bmuss ich\b",
+    r"|erkläre)\w+en? (?:ich|wir)\b|\blass(?:en sie)? mich\b|^\W*(?:jetzt|nun|dann) (?:noch )?(?:die|der|das|den)\b"
+    r"|\bich muss\b|\bmuss ich\b",
     r"\bje (?!ne\b|n\b|pourrais|voudrais|dirais|suis|crois|pense|montre|cite|explique|vous (?:montre|cite"
     r"|explique))\w+[esx]\b|\bj['’](?!ai\b|avais|aurais|étais|explique|illustre)\w+|\bc['’]est parti\b"
     r"|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b"
@@ -71,9 +72,10 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"|(?:^|[.!] )[^\W\d]{3,}(?:ando|endo|indo) (?:o|a|os|as|um|uma|seu|sua)\b",
     r"\bik (?:zal|ga|moet|kijk|zoek|controleer)\b|\blaat me\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b"
     r"|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b|\bzobacz(?:ę|my)\b|\bpozwól\b",
-    r"\b[а-я]{3,}(?:ю|жу|шу|чу|щу)(?:сь)?\b|\bдавайте\b|\bпозвольте\b|\bнайду\b|\bмне нужно\b",
+    r"\b(?:теперь|сейчас|давай) \w+[еи]м\b|\b[а-я]{3,}(?:ю|жу|шу|чу|щу)(?:сь)?\b|\bдавайте\b|\bпозвольте\b"
+    r"|\bнайду\b|\bмне нужно\b",
     r"让我|讓我|我(?!们|們|不|没|沒|无|無|的|已|刚|剛|曾|想|觉|覺|认|認|是|只|可以|能)|正在|马上|立即|立刻"
-    r"|(?:^|[，,。！!、])\s*(?:先|再|接下来|接下來|下面|现在|現在|首先)(?!生)",
+    r"|^需要|(?:^|[，,。！!、])\s*(?:先|再|接下来|接下來|下面|现在|現在|首先)(?!生)",
     r"ます(?:ね)?(?:[。.:：、,]|\s*$)|ましょう|겠습니다|할게요|볼게요",
     r"\b(?:bakayım|\w+(?:ay[ıi]m|eyim)|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b"
     r"|\bđể tôi\b|\btôi sẽ\b|دعني|سأ|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
@@ -186,10 +188,11 @@ match_name = re.compile(
 OTHER_UNMEANT: Final = _words(
     r"\b(?:formaat|befehl (?:auf\W*$|melden|verweigern)|vorstellen|meinen|anfrage ab|unterschied|antwort|wort(?:en|e)?"
     r"|missverständnis|aussage|diskussion|angriff|erlaubnis|zustimmung|abbrechen)\b",
-    r"\b(?:réponse|mots|vérité|débat|attaque|différence|(?:votre|ton|sans) accord|bloquer|signaler|respuesta|verdad"
+    r"\b(?:réponse|mots|vérité|débat|attaque|différence|(?:votre|ton|sans) accord|bloquer|signaler|(?:je )?(?:vous"
+    r"|te) laisse|(?:votre|ton) côté|respuesta|verdad"
     r"|debate"
     r"|ataque|palabras|bloquear|escena|sintaxis|resposta|sintaxe|você)\b",
-    r"记录|用户让|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
+    r"记录|用户让|输出了|写道|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
     r"|شرح|дискусси|следующ|ниже",
     r"\b(?:comme|como|als(?! nächstes| erstes))\b|\bvor\W*$|\b(?:vorlage|muster)\b|\b(?:hier|ici|aquí|aqui|сюда"
     r"|здесь)(?: \w+)?\W*$",
@@ -220,6 +223,7 @@ OTHER_CONDITIONS: Final = _words(
 )
 """That it depends, or is done another time: the conjunctions and adverbs that say so."""
 CONDITIONS: Final = _words(
+    r"\bplease (?!(?:hold|wait|bear|give me)\b)\w+.*\b(?:i|we)(?:['’]ll| will)\b",
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\byour (?:permission|approval|ok(?:ay)?"
     r"|consent|confirmation|go-ahead)\b"
     r"|\bif (?:it is|that is|it['’]s|that['’]s) ok",
@@ -283,7 +287,8 @@ find_example_label = re.compile(
 find_title = re.compile(
     r"\b(?:examples?|samples?|shots?|transcripts?|conversations?|dialog(?:ue)?s?|sessions?|logs?|history|outputs?"
     r"|responses?|formats?"
-    r"|reproduce|cases?|scenarios?)\b[^.!?\n]{0,40}[:：]\s*$"
+    r"|reproduce|cases?|scenarios?|versions?|drafts?|rewrites?|translations?|repl(?:y|ies)|answers?"
+    r"|messages?)\b[^.!?\n]{0,40}[:：]\s*$"
     r"|^\W*(?:turn|round|message|request|reply|table|appendix|section|chapter|exhibit|entry|record|page|slide"
     r"|scene|act|part)"
     r"\s*#?(?:\d+|[a-z]|[ivx]+)\W*$|^\W*end of\b",
