@@ -162,6 +162,12 @@ def format_table(
     return "\n".join(lines) + "\n"
 
 
+def align_right(rows: Sequence[Sequence[str]], first: int) -> list[list[str]]:
+    """Rows in which the columns from `first` on have their ends below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [[*row[:first], *map(str.rjust, row[first:], widths[first:])] for row in rows]
+
+
 def _show_controls(text: str) -> str:
     """Text of a file or a peer must not move the cursor or set colours."""
     if text.isprintable():

@@ -108,7 +108,7 @@ def list_models(config: Config, pattern: str, args: argparse.Namespace) -> int:
         hint = "`toolwire models` lists them all" if pattern else "set a provider's key, or name one in toolwire.toml"
         raise CommandError(f"no model matches `{pattern}`" if pattern else "there is no model", hint, EXIT_FAILED)
     rows = [("model", "provider", "window", "most output"), *map(model_row, models)]
-    sys.stdout.write(terminal.format_table(_align_numbers(rows), ["head"], has_header=True))
+    sys.stdout.write(terminal.format_table(terminal.align_right(rows, 2), ["head"], has_header=True))
     return 0
 
 
@@ -126,12 +126,6 @@ def model_row(model: ModelInfo) -> tuple[str, ...]:
 
 def format_count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
-
-
-def _align_numbers(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The last two columns with their ends below each other."""
-    widths = [max(len(row[column]) for row in rows) for column in (2, 3)]
-    return [[*row[:2], *(cell.rjust(width) for cell, width in zip(row[2:], widths, strict=True))] for row in rows]
 
 
 def model_document(model: ModelInfo) -> dict[str, object]:

@@ -74,8 +74,7 @@ async def print_stats(store: Store, _: Config, args: argparse.Namespace) -> None
     if stats.kinds:
         sys.stdout.write(terminal.heading("kinds"))
         counts = [(f"  {kind.kind}", f"{kind.entries:,}", format_size(kind.bytes)) for kind in stats.kinds]
-        width = max(len(count) for _, count, _ in counts)
-        sys.stdout.write(terminal.format_table((kind, count.rjust(width), size) for kind, count, size in counts))
+        sys.stdout.write(terminal.format_table(terminal.align_right(counts, 1)))
 
 
 def format_size(size: float) -> str:

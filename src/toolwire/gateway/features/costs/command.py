@@ -84,18 +84,11 @@ def print_table(query: LedgerQuery, sums: Sequence[UsageSum]) -> None:
         numbers = [f"{number:,}" for number in (one.calls, one.input, one.cache_read, one.output)]
         reported = [format_dollars(from_units(one.reported_cost)) if one.reported_calls else ""] if has_reports else []
         rows.append([*names, *numbers, _show_cost(one), *reported])
-    _align_right([header, *rows], len(query.by))
     colours = ["dim", *[""] * (len(rows) - 1), "head"]
-    sys.stdout.write(terminal.format_table([header, *rows], colours, has_header=True))
+    table = terminal.align_right([header, *rows], len(query.by))
+    sys.stdout.write(terminal.format_table(table, colours, has_header=True))
     for note in _make_notes(total):
         sys.stdout.write(terminal.wrap_prose(note))
-
-
-def _align_right(table: Sequence[list[str]], first: int) -> None:
-    for place in range(first, len(table[0])):
-        width = max(len(row[place]) for row in table)
-        for row in table:
-            row[place] = row[place].rjust(width)
 
 
 def _make_notes(total: UsageSum) -> list[str]:
