@@ -26,7 +26,7 @@ from step_count import count_steps
 from toolwire import Stream, translate
 from toolwire.core.ir import Call, Failure
 from toolwire.core.json_values import Malformed
-from toolwire.core.losses import Ledger
+from toolwire.core.losses import MAX_SUMMARISED, Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
 from toolwire.gateway.exchange.client_body import MAX_VALUES, has_too_many_values
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
@@ -35,7 +35,7 @@ from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.surfaces.console import detail, endpoints, rows, sessions
 from toolwire.gateway.surfaces.console.detail import describe_exchange
-from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines
+from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines, json_line, json_line_head
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
@@ -502,3 +502,20 @@ def test_the_id_of_a_call_takes_the_same_time_however_many_there_are(id: str) ->
     steps = exchange.make_answer_steps("seed", Ledger("anthropic", "openai-chat"))
     steps.used_call_ids = SearchedIds(["c1", "c2"])
     assert len({steps.restore_call(Call(id, "tool", "{}"), 0).id for _ in range(50)}) == 50
+
+
+def test_the_log_line_of_a_request_with_many_losses_takes_the_same_time() -> None:
+    """Each value of a body can be one, and the log shows some of them."""
+
+    def write_line(count: int) -> int:
+        ledger = Ledger("anthropic", "openai-chat")
+        for number in range(count):
+            ledger.note("no-counterpart", ((None, "messages"), number), "the member was left out")
+        record = make_record(started_at=1.0)
+        record.answer.add_losses(ledger.codes, ledger)
+        line: list[str] = []
+        steps = count_steps(lambda: line.append(str(json_line(record, "", json_line_head(record), False))))
+        assert line[0].count("left out") == MAX_SUMMARISED
+        return steps
+
+    assert write_line(20_000) < write_line(200) + 10_000

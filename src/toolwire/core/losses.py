@@ -6,6 +6,7 @@ Add a code to `_REASONS`, with its usual reason, before a writer or a step uses 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -311,11 +312,17 @@ LossSummary: TypeAlias = tuple[str, str, str]
 """A loss without its reason: code, JSON Pointer, and what happened."""
 
 
+MAX_SUMMARISED = 100
+
+
 def summarise_losses(ledgers: Iterable[Ledger | None]) -> list[LossSummary]:
-    """All losses of several translations, in order, each once per ledger."""
+    """The first losses of several translations, in order, each once per ledger. There can be as many as values in a
+    body."""
     return [
         summary
         for ledger in ledgers
         if ledger is not None
-        for summary in dict.fromkeys([(code, json_pointer(place), what) for code, place, what in ledger.notes])
+        for summary in dict.fromkeys(
+            [(code, json_pointer(place), what) for code, place, what in islice(ledger.notes, MAX_SUMMARISED)]
+        )
     ]

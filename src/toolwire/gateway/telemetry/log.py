@@ -184,8 +184,9 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     if record.cache is not None:
         line.cache_expected_tokens = record.cache.expected
     if answer.ledgers:
-        summaries = summarise_losses(answer.ledgers)[:MAX_DETAILS]
-        line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
+        line.loss_details = [
+            (code, _shorten(place), _shorten(what)) for code, place, what in summarise_losses(answer.ledgers)
+        ]
     attempts = record.attempts
     if len(attempts) > 1 or (attempts and attempts[0][1] != "ok"):
         line.attempts = [(name, printable_text(outcome), int(took * 1e5) / 1e2) for name, outcome, took in attempts]
