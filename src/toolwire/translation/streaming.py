@@ -102,6 +102,7 @@ class StreamTranslation:
         """Makes of a failure what the client is told, where the caller knows more about the provider. What a provider
         of the client's own protocol says is not changed."""
         self.failure: Failure | None = None
+        """Why the stream failed; None as long as it has not."""
         self.usage: Usage | None = None
         self._event_text_length = 0
         self.finishes: tuple[str, ...] = ()

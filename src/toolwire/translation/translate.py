@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.ir import EMPTY_MAPPING, Call, Choice, Failure, Part, Request, Response, Result, Text, Turn
+from toolwire.core.ir import EMPTY_MAPPING, Call, Choice, Part, Request, Response, Result, Text, Turn
 from toolwire.core.json_values import Body, Malformed, Object, decode_object_or_none, encode_text, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.protocols import find_codec
@@ -69,29 +69,14 @@ def translate(
     return result
 
 
-class Stream:
+class Stream(StreamTranslation):
     """Translates a provider's stream for a client: `feed` bytes, then `close`. Arguments as `translate`."""
 
     def __init__(self, *, source: str, target: str, request: Body | None = None, **options: Any) -> None:
         exchange = Exchange(find_codec(target), find_codec(source), build_options(options))
         if request is not None:
             exchange.remember_request(request)
-        self._stream = StreamTranslation(exchange)
-
-    def feed(self, data: bytes) -> bytes:
-        return self._stream.feed(data)
-
-    def close(self) -> bytes:
-        return self._stream.close()
-
-    @property
-    def losses(self) -> tuple[Loss, ...]:
-        return self._stream.losses
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the stream failed; None as long as it has not."""
-        return self._stream.failure
+        super().__init__(exchange)
 
 
 def build_options(given: Mapping[str, Any]) -> Options:
