@@ -273,8 +273,12 @@ class _RuleApplication:
     # --- turns ---
 
     def change_turn(self, turn: Turn) -> Turn:
-        parts = tuple(_PART_STEPS[type(part)](self, part) if type(part) in _PART_STEPS else part for part in turn.parts)
+        parts = map(self._change_part, turn.parts)
         return with_parts(turn, [part for part in parts if not (isinstance(part, ToolsAdded) and not part.tools)])
+
+    def _change_part(self, part: Part) -> Part:
+        step = _PART_STEPS.get(type(part))
+        return part if step is None else step(self, part)
 
     def change_call(self, call: Call) -> Part:
         """An earlier call as the model made it. A call of a removed tool stays, because it has a result."""
@@ -316,13 +320,7 @@ class _RuleApplication:
 
     def change_result(self, result: Result) -> Part:
         changes = self._name_changes(ToolName(result.name, result.kind, result.namespace)) if result.name else {}
-        content = tuple(
-            self.change_reference(part) if isinstance(part, ToolReference)
-            else self.change_added_tools(part) if isinstance(part, ToolsAdded)
-            else part
-            for part in result.content
-        )  # fmt: skip
-        return with_fields(result, **changes, content=content)
+        return with_fields(result, **changes, content=tuple(map(self._change_part, result.content)))
 
     def change_reference(self, part: ToolReference) -> Part:
         return with_fields(part, **self._name_changes(ToolName(part.name)))
