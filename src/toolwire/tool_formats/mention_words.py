@@ -73,10 +73,10 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"\bik (?:zal|ga|moet|kijk|zoek|controleer)\b|\blaat me\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b"
     r"|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b|\bzobacz(?:ę|my)\b|\bpozwól\b",
     r"\b(?:теперь|сейчас|давай) \w+[еи]м\b|\b[а-я]{3,}(?:ю|жу|шу|чу|щу)(?:сь)?\b|\bдавайте\b|\bпозвольте\b"
-    r"|\bнайду\b|\bмне нужно\b",
+    r"|\b(?:найду|ищу|жду)\b|\bмне нужно\b",
     r"让我|讓我|我(?!们|們|不|没|沒|无|無|的|已|刚|剛|曾|想|觉|覺|认|認|是|只|可以|能)|正在|马上|立即|立刻"
     r"|^需要|(?:^|[，,。！!、])\s*(?:先|再|接下来|接下來|下面|现在|現在|首先)(?!生)",
-    r"ます(?:ね)?(?:[。.:：、,]|\s*$)|ましょう|겠습니다|할게요|볼게요",
+    r"ます(?:ね|ので)?(?:[。.:：、,!！]|\s*$)|ましょう|겠습니다|할게요|볼게요",
     r"\b(?:bakayım|\w+(?:ay[ıi]m|eyim)|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b"
     r"|\bđể tôi\b|\btôi sẽ\b|دعني|سأ|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
 )
@@ -199,7 +199,8 @@ OTHER_UNMEANT: Final = _words(
     r"\b(?:beispiel|exempl?[eou]|ejemplo|esempi|voorbeeld|bijvoorbeeld|exempel|eksempel|przykład|příklad|пример"
     r"|приклад|например"
     r"|örne[kğ]|esimerk|contoh|péld|παράδειγμα)\w*|\bví dụ\b|例|范例|مثال|उदाहरण|ตัวอย่าง|לדוגמ|예를|예시",
-    r"\b(?:erklär|erläuter|zitier|beschreib|zeig|expliq|explic|montr|mostr|spieg|descri|uitleg|citer|объясн|покаж"
+    r"\b(?:erklär|erläuter|zitier|beschreib|zeig|expliq|explic|montr(?:e[rz]?|ons)\b|mostr|spieg|descri|uitleg"
+    r"|citer|объясн|покаж"
     r"|показ)\w*"
     r"|展示|解释|解釋|说明|說明|介绍|介紹|引用(?!：|:|。|$)|演示|描述|格式|写法|寫法|这样|這樣|説明|紹介|書き方|見せ|설명|보여",
     r"\b(?:würde|könnte|pourrai|podría|potre|poderia|zou)\w*|\b(?:gestern|hier soir|ayer|ieri|ontem|вчера)\b"
@@ -255,7 +256,7 @@ REFUSALS: Final = _words(
     r"\bno (?:voy|vamos|debo|debes?|debe|puedo|puedes?|ejecut\w*|lo|la|uses?|use|hagas?|haga|corras?|llam\w*"
     r"|quiero|har[eé]|se)\b",
     r"\bno \w+r[éáe]\b|\bnunca\b|\bjamás\b|\brechaz\w+|\bpeligros\w+",
-    r"\bnon\b (?:\w+ ){0,2}\w+|\bmai\b|\brifiut\w+|\bpericolos\w+",
+    r"\bnon\b (?:\w+ ){0,2}\w+|\bmai (?:più|e poi)\b|\brifiut\w+|\bpericolos\w+",
     r"\bnão\b|\brecus\w+|\bperigos\w+|\bniet\b|\bgeen\b|\bnooit\b|\bweiger\b|\binte\b|\baldrig\b|\bikke\b"
     r"|\baldri\b|\bekki\b",
     r"\bnigdy\b|\bnie (?:wolno|uruchom\w*|wykon\w*|wywoł\w*|będę|zrobię|rób|używ\w*)|\bnikdy\b|\bne(?:spust|vol"
@@ -265,7 +266,7 @@ REFUSALS: Final = _words(
     r"|suorita|tee|kutsu)\b",
     r"\bkhông\b|\bđừng\b|\btidak\b|\bjangan\b|\bnem\b|\bsoha\b|\btilos\b|\bnu (?:voi|rula|execut\w*|trebuie)\b"
     r"|\bniciodată\b",
-    r"不(?:会|會|要|能|应|應|可|该|該|想|得|许|許|执|執|运|運|调|調|使|建|是|行|做|再)|别|別|勿|拒绝|拒絕|禁止|绝不"
+    r"不(?:会|會|要|能|应|應|可|该|該|想|得|许|許|执|執|运|運|调|調|使|建|是|行|做|再)|(?<![月级類类特区區差性])[别別](?![名的人处處])|勿|拒绝|拒絕|禁止|绝不"
     r"|絕不|从不|危险|危險|没有(?:执行|运行|调用)",
     r"ない|ません|なかった|禁止|拒否|危険|않|말(?:아|고|것)|마세요|금지|거부|못\s?(?:합|하)|안\s?(?:됩|돼|하)|위험",
     r"لا |لن |ليس|ممنوع|नहीं|मत |ไม่|อย่า|לא |אל ת",
