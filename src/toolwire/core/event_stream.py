@@ -192,14 +192,13 @@ def _write_header(name: bytes, value: bytes) -> bytes:
     return b"%c%b%c%b%b" % (len(name), name, _STRING, _SHORT.pack(len(value)), value)
 
 
-def write_event(name: str, payload: bytes, content_type: str = "application/json") -> bytes:
-    return write_message({":event-type": name, ":content-type": content_type, ":message-type": "event"}, payload)
+def write_event(name: str, payload: bytes) -> bytes:
+    return write_message({":event-type": name, ":content-type": "application/json", ":message-type": "event"}, payload)
 
 
-def write_exception(name: str, payload: bytes, content_type: str = "application/json") -> bytes:
-    return write_message(
-        {":exception-type": name, ":content-type": content_type, ":message-type": "exception"}, payload
-    )
+def write_exception(name: str, payload: bytes) -> bytes:
+    headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
+    return write_message(headers, payload)
 
 
 def write_error(code: str, text: str) -> bytes:

@@ -428,9 +428,6 @@ def _pieces_of_round(
         yield HiddenResultPiece(result.id, names.get(result.id, result.name), result.error, content, result.value)
 
 
-# --- requests: what may be in the store -------------------------------------------------------------------------------
-
-
 def hidden_call_keys(request: Request) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for question, run in group_assistant_runs(request.turns):

@@ -115,9 +115,9 @@ def write_frame(event: str | None, data: Json) -> str:
     return f"event: {event}\ndata: {body}\n\n" if event else f"data: {body}\n\n"
 
 
-def split_text(text: str, count: int = 3) -> list[str]:
-    """Split a text into a few deltas."""
-    size = max(1, -(-len(text) // count))
+def split_text(text: str) -> list[str]:
+    """Split a text into three deltas."""
+    size = max(1, -(-len(text) // 3))
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 

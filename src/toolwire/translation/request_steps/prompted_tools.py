@@ -43,7 +43,7 @@ from toolwire.core.tool_choice import callable_tools, must_call
 from toolwire.tool_formats.prompt_table import GENERIC, PROMPTS, ToolPrompt
 from toolwire.tool_formats.prompt_writers import PromptCall, PromptResult
 from toolwire.tool_formats.prompts import declare_tools, write_calls
-from toolwire.translation.request_steps.turn_content import ERROR_MARK, merge_loaded_tools
+from toolwire.translation.request_steps.turn_content import ERROR_MARK, SYSTEM_ROLES, merge_loaded_tools
 
 MUST_CALL = "You must call at least one function in your next answer."
 MUST_CALL_ONE = "You must call the function `{name}` in your next answer, and no other one."
@@ -56,7 +56,6 @@ they are read back takes time, so those after them are written in the generic fo
 _MEDIA_KINDS = frozenset({"image", "file", "audio", "video"})
 _MARK = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 """The mark with which a call begins in most formats."""
-_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def has_tools_or_calls(request: Request) -> bool:
@@ -208,7 +207,7 @@ def _add_to_system(request: Request, text: str, constraints: Constraints) -> Req
     if request.system:
         return replace_fields(request, system=join_texts((*request.system, Text(text)), "\n\n"))
     first = request.turns[0] if request.turns else None
-    if first is not None and first.role in _SYSTEM_ROLES:
+    if first is not None and first.role in SYSTEM_ROLES:
         turn = replace_fields(first, parts=join_texts((*first.parts, Text(text)), "\n\n"))
         return replace_fields(request, turns=(turn, *request.turns[1:]))
     if constraints.system_placement == "turns":

@@ -45,7 +45,7 @@ from toolwire.translation.options import Options
 CONTINUE = "Continue."
 """The text of a user turn that is added: before the first turn of the assistant, after instructions alone, or instead
 of an empty one."""
-_SYSTEM_ROLES = frozenset({"system", "developer"})
+SYSTEM_ROLES = frozenset({"system", "developer"})
 _ROLE_OF, _PARTS_OF = attrgetter("role"), attrgetter("parts")
 
 
@@ -58,7 +58,7 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
     if ledger.is_same_protocol:
         return request
     rest = request.turns
-    leading = [*takewhile(lambda turn: turn.role in _SYSTEM_ROLES, rest)]
+    leading = [*takewhile(lambda turn: turn.role in SYSTEM_ROLES, rest)]
     top = [*chain.from_iterable(map(_PARTS_OF, leading))]
     if constraints.system_placement == "both":
         is_plain_text = all(isinstance(part, Text) and part.cache is None for part in top)
@@ -70,7 +70,7 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
                 ledger.note("no-counterpart", source_path(turn), f"the name `{turn.name}` of a turn was left out")
         rest = rest[len(leading) :]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
-    if not _SYSTEM_ROLES.isdisjoint(map(_ROLE_OF, rest)):
+    if not SYSTEM_ROLES.isdisjoint(map(_ROLE_OF, rest)):
         model = request.model
         turns = [_map_mid_system_turn(number, rest, constraints, model, ledger) for number in range(len(rest))]
         return with_turns(request, turns)
@@ -88,7 +88,7 @@ def _map_mid_system_turn(
 ) -> Turn:
     """A system turn in the middle becomes a user turn. Newer Anthropic models take one between user and assistant."""
     turn = turns[number]
-    if turn.role not in _SYSTEM_ROLES or constraints.mid_system_turns == "keep":
+    if turn.role not in SYSTEM_ROLES or constraints.mid_system_turns == "keep":
         return turn
     before = turns[number - 1].role if number else ""
     after = turns[number + 1].role if number + 1 < len(turns) else "assistant"
@@ -129,7 +129,7 @@ def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> 
     if format is None or format.kind != "json" or not constraints.json_mode_needs_word or ledger.is_same_protocol:
         return request
     # Only the first turns are searched, so that the result stays the same while the conversation grows.
-    first = next((n for n, turn in enumerate(request.turns) if turn.role not in _SYSTEM_ROLES), 0)
+    first = next((n for n, turn in enumerate(request.turns) if turn.role not in SYSTEM_ROLES), 0)
     parts = [*request.system, *(part for turn in request.turns[: first + 1] for part in turn.parts)]
     if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
         return request
