@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from toolwire.core.codec import need_no_headers
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
 from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers, HeaderTable
 from toolwire.protocols import CODECS
@@ -20,7 +21,6 @@ OWN_ACCOUNT_HEADERS = {codec.name: HeaderTable(codec.http.forwarded_headers) for
 """The headers of a client whose own credential is forwarded."""
 RETURNED_HEADERS = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
 _MAX_CACHED_UPSTREAMS = 16
-_NO_HEADERS: Mapping[str, str] = {}
 _NOT_NEEDED: Headers = ()
 
 
@@ -30,7 +30,7 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
     codec, needed = upstream.codec, _NOT_NEEDED
     extra_headers = codec.http.extra_headers
     if extra_headers is not need_no_headers:
-        sent = call.headers if codec.name == call.client_codec.name else _NO_HEADERS
+        sent = call.headers if codec.name == call.client_codec.name else EMPTY_MAPPING
         needed = extra_headers(upstream.model, body, sent)
     cached = call.upstream_headers.get(upstream)
     if cached is not None and cached[0] == needed:
@@ -59,7 +59,7 @@ def client_response_headers(
         headers: Mapping[str, str] = RETURNED_HEADERS[codec.name].select(upstream_headers)
     else:
         limits = codec.http.read_rate_limits(upstream_headers, call.now)
-        headers = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS
+        headers = client.http.write_rate_limits(limits, call.now) if limits else EMPTY_MAPPING
     if loss_codes:
         headers = {**headers, LOSSES_HEADER: _write_losses_header(loss_codes)}
     # The gateway's own come last: another Toolwire as provider names its provider.
@@ -73,5 +73,5 @@ def _write_losses_header(loss_codes: tuple[str, ...]) -> str:
 
 def attempts_header(attempts: list[tuple[str, str, float]]) -> Mapping[str, str]:
     if len(attempts) < 2:
-        return _NO_HEADERS
+        return EMPTY_MAPPING
     return {ATTEMPTS_HEADER: ", ".join(f"{provider}={outcome}" for provider, outcome, _ in attempts)}

@@ -19,7 +19,7 @@ from toolwire.gateway.exchange.client_body import ClientBody, refuse_names
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import RETURNED_HEADERS, client_response_headers
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools, refuse_inner_models
-from toolwire.gateway.exchange.named_model import NamedModel, read_named_model
+from toolwire.gateway.exchange.named_model import UPLOAD_PREFIX, NamedModel, read_named_model
 from toolwire.gateway.exchange.stages import EarlierRequest, ForwardedAnswer, ForwardedRequest, Stages, ask_hooks
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import TransportError
@@ -269,7 +269,8 @@ async def _refuse_unjudged_tools(
 ) -> Failure | None:
     """Rules for tools are not applied to what is only forwarded: where there are some, it cannot have tools. Uploads
     are files."""
-    if not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
+    is_file = endpoint.path.startswith(UPLOAD_PREFIX)
+    if is_file or not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{"):
         return None
     try:
         found = await run_by_size(len(body.data), lambda: find_unjudged_tools(body.codec.request_members, body.judge()))

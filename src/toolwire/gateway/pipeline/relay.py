@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolwire.core.codec import FramingConverter
-from toolwire.core.ir import Failure
+from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import (
     AnswerStream,
@@ -40,7 +40,6 @@ USAGE_SECONDS = 1.0
 """How long a stream is read at most that a limit counts, for its usage, after its client has left."""
 HEARTBEAT_CHECKS = 8
 """Checks in the time after which a silence needs a heartbeat. A silence may last longer by one such interval."""
-_NO_HEADERS: Mapping[str, str] = {}
 
 
 async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: AttemptAnswer | StreamReplay) -> None:
@@ -68,7 +67,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
         reply = error_replies.adapt_error(call.running.cloud_endpoint, reply)
     if call.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
-    extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
+    extra = EMPTY_MAPPING if len(record.attempts) < 2 else attempts_header(record.attempts)
     if record.costs.is_priced and call.runtime.telemetry.tells_costs:
         costs = record.costs.add_up()
         extra = {**extra, COST_HEADER: cost_header(costs.total, costs.unpriced)}

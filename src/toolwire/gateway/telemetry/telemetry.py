@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from toolwire.core.ir import Usage
+from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.settings.config import Provider, ServerSettings
 from toolwire.gateway.telemetry.call_prices import CallPricer
@@ -71,7 +71,6 @@ MAX_DEBUG_CAPTURE = 256 * 1024 * 1024
 """Bytes of traffic that are captured at a time for the debug log."""
 LOG_DELAY = 0.02
 """Seconds that a log line may wait, so that several are written at once."""
-_NO_HEADERS: Mapping[str, str] = {}
 _SINKS_OF = attrgetter("sinks")
 
 
@@ -175,7 +174,7 @@ class Telemetry:
         leave nothing behind, it is `Sinks()`."""
         return self._sinks
 
-    def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> RunningExchange:
+    def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = EMPTY_MAPPING) -> RunningExchange:
         """Count the request as running, and continue the trace of the client's headers (in lower case)."""
         self.metrics.values[self._in_flight] += 1.0
         sinks = self.choose_sinks(record)
