@@ -58,7 +58,7 @@ class Gateway:
         make_sender: Callable[[Timeouts, MemoryBudget], ProviderClient] = UpstreamClient,
     ) -> None:
         self.telemetry, self._make_sender = telemetry, make_sender
-        self.config_watch = ConfigWatch(config_source, telemetry, telemetry.report_error, on_config_accepted)
+        self.config_watch = ConfigWatch(config_source, telemetry, on_config_accepted)
         self.admission = Admission(config_source.current.server)
         self.health = ProviderHealth(partial(report_cooldown, telemetry))
         self._protocol_detector = ProtocolDetector()
@@ -201,7 +201,7 @@ class Gateway:
         has_replicas = is_shared_store(config.store, os.environ)
         self.console.configure(config, runtime, access, config.secrets, has_replicas)
         self.console.use_features(features.costs.tables, features.limits.list_uses)
-        pipeline = Pipeline(runtime, features.build_stages(runtime), self.telemetry.report_error)
+        pipeline = Pipeline(runtime, features.build_stages(runtime))
         if config.describes_images:
             runtime.image_describer = ImageDescriber(runtime, features.descriptions, pipeline.request_answer)
         self._is_settled = features.is_settled
@@ -212,15 +212,7 @@ class Gateway:
     def _make_features(self, config: Config) -> Features:
         log_event, count_failure = self.telemetry.log_event, partial(self.telemetry.metrics.count, STORE_FAILURES)
         store = GatewayStore(config.store, os.environ, log_event, count_failure, self.telemetry.report_error)
-        process = (
-            self._gateway_id,
-            os.environ,
-            self.telemetry,
-            store,
-            self.telemetry.report_error,
-            self._request_rebuild,
-        )
-        return Features(Process(*process))
+        return Features(Process(self._gateway_id, os.environ, self.telemetry, store, self._request_rebuild))
 
     async def _wait_until_settled(self, clock: Callable[[], float]) -> Routes:
         if self.features is not None:

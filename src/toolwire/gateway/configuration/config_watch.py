@@ -29,11 +29,10 @@ class ConfigWatch:
         self,
         source: LiveConfig,
         telemetry: Telemetry,
-        report_error: Callable[[BaseException], None],
         on_accepted: Callable[[], None],
     ) -> None:
         self.source = source
-        self._telemetry, self._report_error, self._on_accepted = telemetry, report_error, on_accepted
+        self._telemetry, self._on_accepted = telemetry, on_accepted
         self._last_check = 0.0
         self.polling: asyncio.Task[None] | None = None
         self._reload_requested = asyncio.Event()
@@ -81,7 +80,7 @@ class ConfigWatch:
             """A bug must not end the polling for good: a key that was removed from the file would keep working."""
             error = None if task.cancelled() else task.exception()
             if error is not None:
-                self._report_error(error)
+                self._telemetry.report_error(error)
                 self.start(on_poll)
 
         self.polling.add_done_callback(restart)

@@ -21,8 +21,6 @@ class Process(Struct, frozen=True):
     environ: Mapping[str, str]
     telemetry: Telemetry
     store: GatewayStore
-    report_error: Callable[[BaseException], None]
-    """Logs an error that should not happen."""
     request_rebuild: Callable[[], None]
     """The next request is served by what is built anew from the configuration: a feature has read something that
     belongs to it."""

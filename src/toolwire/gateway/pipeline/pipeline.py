@@ -53,10 +53,9 @@ from toolwire.protocols import find_codec
 class Pipeline:
     """Answers the requests of one configuration."""
 
-    def __init__(self, runtime: Runtime, stages: Stages, report_error: Callable[[BaseException], None]) -> None:
+    def __init__(self, runtime: Runtime, stages: Stages) -> None:
         self.runtime = runtime
         self.stages = stages
-        self.report_error = report_error
         self._max_body = runtime.config.server.max_body
         self._max_seconds = runtime.config.server.timeouts.all_attempts or inf
 

@@ -55,7 +55,7 @@ class CloudCredentialFeature(Feature):
         if self._senders is None:
             process = self._process
             log_event = process.telemetry.log_event
-            self._senders = open_cloud_senders(client, process.environ, process.report_error, log_event)
+            self._senders = open_cloud_senders(client, process.environ, process.telemetry.report_error, log_event)
         return self._senders.make_senders(config)
 
     async def close(self) -> None:

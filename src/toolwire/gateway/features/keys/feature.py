@@ -36,7 +36,7 @@ class KeyFeature(Feature):
     def list_stored_keys(self, server: ServerSettings) -> tuple[ClientKey, ...]:
         """The keys of the store that a configuration gets beside its own, as far as they are known."""
         if server.store_keys and self._stored is None and self._records is not None:
-            report_error = self._process.report_error
+            report_error = self._process.telemetry.report_error
             self._stored = StoredKeys(self._records, self._on_loaded, self._on_state_changed, report_error)
         elif not server.store_keys and self._stored is not None:
             self._stored.close()

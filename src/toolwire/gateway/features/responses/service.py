@@ -234,7 +234,7 @@ class ResponsesService(Stage):
         job_call = start_record(replace(call, stream=True, recorder=None))
 
         def fail_job(error: BaseException) -> JobCoroutine:
-            pipeline.report_error(error)
+            call.runtime.telemetry.report_error(error)
             return store_failed(job, INTERNAL_ERROR)
 
         work = run_background_request(pipeline, job_call, targets, recorder, job)
