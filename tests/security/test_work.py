@@ -30,6 +30,7 @@ from toolwire.core.losses import MAX_SUMMARISED, Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
 from toolwire.gateway.exchange.client_body import MAX_VALUES, has_too_many_values
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.features.responses import history, service
 from toolwire.gateway.http.client import Decompressor
 from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
@@ -519,3 +520,37 @@ def test_the_log_line_of_a_request_with_many_losses_takes_the_same_time() -> Non
         return steps
 
     assert write_line(20_000) < write_line(200) + 10_000
+
+
+def test_stored_conversations_are_not_worked_on_by_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request with `previous_response_id` is small, and what it becomes is not."""
+    threads: dict[str, set[str]] = {}
+
+    def watch(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def note_thread(*args: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread().name.partition("_")[0])
+            return work(*args)
+
+        monkeypatch.setattr(module, name, note_thread)
+
+    for name in ("read_state_options", "expand_request", "read_items_to_store", "replace_body"):
+        watch(service, name)
+    watch(history, "read_stored_response")
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    with stage(tmp_path, "", store) as served:
+        scene = served.scene("openai-responses", whole_answer("openai-responses"))
+        request = {"model": scene.model, "input": "a word " * LARGE_BODY}
+        first = ask(served.port, "POST", "/v1/responses", json.dumps(request).encode()).json()
+        for name in ("read_state_options", "expand_request", "read_items_to_store"):
+            assert threads[name] == {"toolwire-large-work"}
+        threads.clear()
+        request = {"model": scene.model, "input": "And?", "previous_response_id": first["id"]}
+        got = ask(served.port, "POST", "/v1/responses", json.dumps(request).encode())
+        assert got.status == 200
+        assert len(scene.asked[-1].body) > LARGE_BODY
+    for name in ("expand_request", "replace_body", "read_stored_response"):
+        assert threads[name] == {"toolwire-large-work"}

@@ -46,7 +46,7 @@ MAX_PROMPTS = 6
 """Prompts of one session: those of sub-agents, and side requests."""
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes of all prompts that are kept."""
-MAX_COMPARED, TURN_BYTES = 24 * 1024 * 1024, 256
+MAX_COMPARED, TURN_BYTES = 16 * 1024 * 1024, 512
 """Bytes of prompts that are taken to pieces for one exchange, of which each turn counts as so many: the event loop
 waits for that. With a new prompt the newest ones before it are compared."""
 EXPECTED_SHARE = 0.9

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import unquote
 
@@ -66,6 +67,7 @@ from toolwire.gateway.features.responses.response_objects import (
     write_response_stream,
 )
 from toolwire.gateway.http.headers import JSON_HEADERS
+from toolwire.gateway.http.large_work import run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.store.repository import (
     CONVERSATION,
@@ -364,8 +366,8 @@ async def _list_input_items(context: OperationContext) -> OperationResult:
 
 async def _compact_conversation(context: OperationContext) -> OperationResult:
     """`POST /v1/responses/compact`."""
-    call, pipeline = context.call, context.pipeline
-    body = context.read_body()
+    call, pipeline, size = context.call, context.pipeline, len(context.call.body.data)
+    body = await run_by_size(size, context.read_body)
     targets = pipeline.route_request(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
@@ -373,29 +375,31 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     if isinstance(admitted, AttemptFailed):
         return admitted.reply
     call = admitted
-    options = context.unwrap(read_state_options(body))
+    options = context.unwrap(await run_by_size(size, partial(read_state_options, body)))
     history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):
         is_upstream = is_not_stored_here(history) and is_native_target(call, targets) and allows_upstream_state(call)
         if not is_upstream:
             raise context.refusal(history)
     elif options.refers_to_stored:
-        body = expand_request(body, history.items, history.referenced)
-        call = replace_body(call, body)
-        if len(call.body.data) > context.max_bytes:
+        body = await run_in_thread(partial(expand_request, body, history.items, history.referenced))
+        call = await run_in_thread(partial(replace_body, call, body))
+        size = len(call.body.data)
+        if size > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):
         reply = await pipeline.forward_native(call, targets[0], COMPACT_PATH)
         if reply is not None:
             return reply
-    items = read_items_to_store(body, call.id_seed)
+    items = await run_by_size(size, partial(read_items_to_store, body, call.id_seed))
     answer = await request_summary(call, targets, pipeline, body)
     if isinstance(answer, AttemptFailed):
         return answer.reply
     summary, provider_headers = answer
     keys = call.runtime.envelope_keys_of(call.caller.key)
-    response = context.unwrap(write_compact_response(summary, items, call.id_seed, int(call.now), keys))
-    return Reply(200, provider_headers, encode(response))
+    write = partial(write_compact_response, summary, items, call.id_seed, int(call.now), keys)
+    response = context.unwrap(await run_by_size(size, write))
+    return Reply(200, provider_headers, await run_by_size(size, partial(encode, response)))
 
 
 # --- bodies of requests to conversations ------------------------------------------------------------------------------
@@ -550,7 +554,7 @@ async def _delete_conversation(context: OperationContext) -> OperationResult:
 async def _list_conversation_items(context: OperationContext) -> OperationResult:
     page = context.unwrap(read_page(context.query))
     entry = await _load_conversation(context)
-    shown: deque[Object] = deque(maxlen=page.limit + 1)  # one more, to tell whether there are more
+    shown: deque[Entry] = deque(maxlen=page.limit + 1)  # one more, to tell whether there are more
     is_found = not page.after
     async for stored in context.repository.iterate_children(context.owner, ITEM, entry.id):
         item = context.unwrap(stored)
@@ -559,10 +563,10 @@ async def _list_conversation_items(context: OperationContext) -> OperationResult
         if (page.descending and is_start) or (not page.descending and len(shown) > page.limit):
             break
         if page.descending or (is_found and not is_start):
-            shown.append(read_stored_item(item))
+            shown.append(item)
     if not is_found:
         raise context.refusal(not_found_failure("item", page.after))
-    items = [*reversed(shown)] if page.descending else [*shown]
+    items = [*map(read_stored_item, reversed(shown) if page.descending else shown)]
     return Reply(200, JSON_HEADERS, encode(write_page(items[: page.limit], len(items) > page.limit)))
 
 

@@ -4,7 +4,9 @@ a summary: a provider that speaks Responses writes it itself, any other model is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,6 +43,7 @@ from toolwire.gateway.features.responses.response_objects import (
     write_response_stream,
     write_user_message,
 )
+from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target, choose_codec
 from toolwire.gateway.store.repository import (
@@ -59,6 +62,9 @@ from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 from toolwire.protocols.openai_responses.response import write_usage
 
 STATELESS_HINT = "with `store: false` and the whole conversation in the request, the store is not needed"
+
+ITEMS_IN_A_ROW = 1000
+"""Items of a conversation that are read while everybody else waits."""
 
 
 class StoredHistory(Struct, frozen=True, kw_only=True):
@@ -161,7 +167,7 @@ async def load_previous_responses(
             if not isinstance(finished, Entry):
                 return finished
             seen_ids.add(entry.id)
-            stored = read_stored_response(finished)
+            stored = await run_by_size(len(finished.body), partial(read_stored_response, finished))
             newest_first.append([*stored.items, *read_output(stored.response)])
             failure = budget.spend(newest_first[-1], len(entry.body))
             if failure is not None or len(seen_ids) > MAX_CHAIN_LENGTH:
@@ -199,6 +205,8 @@ async def _load_conversation_items(
         failure = budget.spend(items[-1:], len(entry.body))
         if failure is not None:
             return failure
+        if len(items) % ITEMS_IN_A_ROW == 0:
+            await asyncio.sleep(0)  # for others
         item_ids.append(entry.id)
         expires = min(expires, entry.expires)
     # All expire at the same time, so that a conversation never loses only its first items. It must not outlive them,
@@ -377,7 +385,11 @@ async def request_summary(
     call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object
 ) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
     """Ask the model for a summary; returns its response, and the headers for the client."""
-    asked = replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
+
+    def write_request() -> GatewayRequest:
+        return replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
+
+    asked = await run_by_size(len(call.body.data), write_request)
     call = replace(asked, stream=False, recorder=None, gateway_tools=None)
     answer = await pipeline.request_answer(call, targets)
     if isinstance(answer, AttemptFailed):

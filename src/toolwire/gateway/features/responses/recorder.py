@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from toolwire.gateway.features.responses.response_objects import (
     read_text,
     replace_ids,
 )
+from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository, is_valid_id
 from toolwire.gateway.store.store import Entry, StoreDown
@@ -96,6 +98,8 @@ class StoringRecorder(Struct, eq=False):
     """The id and the time of a background response."""
     own_id: str = ""
     """The id for a response to which the provider gives none, or one that an earlier response has."""
+    size: int = 0
+    """Bytes of the request that has the items."""
     taken_ids: Set[str] = frozenset()
     """Ids of earlier responses; the provider may give one of them again."""
     claim: IdempotencyClaim | None = None
@@ -139,7 +143,7 @@ class StoringRecorder(Struct, eq=False):
             # Never replace the response of another request.
             changes = {"id": self.own_id}
             response = {**response, **changes}
-        entries = [self.response_entry(response)] if stores else []
+        entries = [await run_by_size(self.size, partial(self.response_entry, response))] if stores else []
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
             self.repository.put_later(*entries)
@@ -196,8 +200,8 @@ class StoringRecorder(Struct, eq=False):
         if isinstance(existing, StoreDown):
             return existing
         if conversation:
-            items = [*replace_ids(self.items, id), *_make_ids_unique(output, {entry.id for entry in existing}, id)]
-            return [], item_entries(self.owner, conversation, items, self.repository.clock())
+            output = _make_ids_unique(output, {entry.id for entry in existing}, id)
+            return [], await run_by_size(self.size, partial(self._write_items, conversation, id, output))
         now, used_ids = self.repository.clock(), {entry.id for entry in existing if entry.body}
         pointers = [
             Entry(owner=self.owner, kind=ITEM, id=item["id"], parent=id, place=place, created=now)
@@ -205,6 +209,10 @@ class StoringRecorder(Struct, eq=False):
             if isinstance(item.get("id"), str) and item["id"] not in used_ids
         ]
         return pointers, []
+
+    def _write_items(self, conversation: str, id: str, output: list[Object]) -> list[Entry]:
+        items = [*replace_ids(self.items, id), *output]
+        return item_entries(self.owner, conversation, items, self.repository.clock())
 
 
 def _make_ids_unique(output: list[Object], used_ids: set[str], seed: str) -> list[Object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Set
+from functools import partial
 from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from toolwire.gateway.features.responses.background import (
 from toolwire.gateway.features.responses.endpoints import OperationContext, StateOperation, match_operation
 from toolwire.gateway.features.responses.history import (
     STATELESS_HINT,
+    StoredHistory,
     allows_upstream_state,
     answer_with_compaction,
     compacts_upstream,
@@ -57,6 +59,7 @@ from toolwire.gateway.features.responses.response_objects import (
     write_response_stream,
 )
 from toolwire.gateway.http.headers import JSON_HEADERS
+from toolwire.gateway.http.large_work import run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.store.repository import (
@@ -103,10 +106,13 @@ class ResponsesService(Stage):
         self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
     ) -> ExtendedRequest:
         """Load what a request refers to and arrange that its response is stored; or its answer already."""
-        body = None if is_stateless(call.body.members) else _read_body(call)
+        if is_stateless(call.body.members):
+            return call
+        size = len(call.body.data)
+        body = await run_by_size(size, partial(_read_body, call))
         if body is None:
             return call  # the codec reads the body next, and says what is wrong with it
-        options = read_state_options(body)
+        options = await run_by_size(size, partial(read_state_options, body))
         if isinstance(options, Failure):
             return error_replies.gateway_error(call, options)
         if not (options.store or options.refers_to_stored or options.compaction):
@@ -138,14 +144,16 @@ class ResponsesService(Stage):
         history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history) or call
-        own_body = expand_request(body, [], history.new_references)
+        # With stored items the body can become as large as any.
+        run = run_in_thread if options.refers_to_stored else partial(run_by_size, len(call.body.data))
+        own_body = await run(lambda: expand_request(body, [], history.new_references))
         recorder = await self._make_recorder(call, targets, options, own_body, history.response_ids, claim)
         if recorder is None or isinstance(recorder, AttemptFailed):
             return recorder or call
         if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
-            call = replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+            call = await run(partial(_expand_body, call, body, history, options.background))
             call.record.asked.session = find_session(call)  # now the start of the conversation is known
             if len(call.body.data) > max_bytes:
                 return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
@@ -201,11 +209,12 @@ class ResponsesService(Stage):
             down = await self.repository.check_reachable() if options.store else None
             if down is not None:
                 return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
-            items = read_items_to_store(own_body, call.id_seed)
+            size = len(call.body.data)
+            items = await run_by_size(size, partial(read_items_to_store, own_body, call.id_seed))
             own_id = derive_id("resp_", call.id_seed)
             preassigned = (own_id, int(call.now)) if options.background else ("", 0)
             owner = owner_of(call.caller.key)
-            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, taken_ids, claim)
+            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, size, taken_ids, claim)
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None
         if options.background:
@@ -245,15 +254,21 @@ class ResponsesService(Stage):
 
     async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """Put what a request refers to into its body, without storing anything."""
-        body = _read_body(call) if self.serves(call.client_codec) else None
-        options = read_state_options(body) if body is not None else None
+        size, is_served = len(call.body.data), self.serves(call.client_codec)
+        body = await run_by_size(size, partial(_read_body, call)) if is_served else None
+        options = await run_by_size(size, partial(read_state_options, body)) if body is not None else None
         if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
             return call
         owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history) or call
-        return replace_body(call, expand_request(body, history.items, history.referenced))
+        return await run_in_thread(partial(_expand_body, call, body, history))
+
+
+def _expand_body(call: GatewayRequest, body: Object, history: StoredHistory, stream: bool = False) -> GatewayRequest:
+    """The request as if the client had sent the history with it."""
+    return replace_body(call, expand_request(body, history.items, history.referenced), stream)
 
 
 def _stateless_hint(options: StateOptions) -> str:
