@@ -1,8 +1,7 @@
 """What servers that are compatible with Anthropic's protocol do not know of it: DeepSeek at `/anthropic`, vLLM and
 other local servers, gateways of clouds. What they refuse is left out or rewritten in the body, and reported.
 
-A rewriter returns the same body when nothing has to change. It never changes a body in place, because parts of it may
-belong to the client's request. Looked up in November 2026:
+Looked up in November 2026:
 
 - DeepSeek: api-docs.deepseek.com/guides/anthropic_api (`anthropic-beta` and most settings are ignored, content of other
   types is not supported), deepseek-ai/DeepSeek-V3#1370 (system messages), awesome-deepseek-agent#67 (`user_id`),
@@ -17,12 +16,12 @@ belong to the client's request. Looked up in November 2026:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import filterfalse
-from operator import is_
 
 from toolwire.core import ids
+from toolwire.core.body_changes import change_items, client_path, without_keys
 from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.losses import Ledger
@@ -45,29 +44,6 @@ BETA_MEMBERS = key_set(
 BETA_TOOL_MEMBERS = key_set("allowed_callers eager_input_streaming input_examples")
 BETA_CACHE_MEMBERS = key_set("scope")
 """Of `cache_control`."""
-CACHE_MEMBERS = key_set("cache_control")
-
-
-def _place(ledger: Ledger, *keys: str | int) -> Path:
-    """A place in the client's request, where that was a request of this protocol too."""
-    path: Path = None
-    if ledger.is_same_protocol:
-        for key in keys:
-            path = (path, key)
-    return path
-
-
-def _without(node: Object, keys: frozenset[str]) -> Object:
-    return {key: value for key, value in node.items() if key not in keys}
-
-
-def _change_items(node: Object, key: str, change: Callable[[int, Object], Object | None]) -> Object:
-    """The node with the objects of a list changed; those that become None are left out."""
-    items = node.get(key)
-    if type(items) is not list:
-        return node
-    out = [change(number, one) if isinstance(one, dict) else one for number, one in enumerate(items)]
-    return node if all(map(is_, out, items)) else node | {key: [one for one in out if one is not None]}
 
 
 # --- system messages --------------------------------------------------------------------------------------------------
@@ -84,7 +60,7 @@ def move_system_turns(body: Object, _model: str, ledger: Ledger) -> Object:
         if not _is_system_turn(message):
             turns.append(message)
             continue
-        where, blocks = _place(ledger, "messages", number), _as_blocks(message.get("content"))
+        where, blocks = client_path(ledger, "messages", number), _as_blocks(message.get("content"))
         for key in filterfalse(TURN_KEYS.__contains__, message):
             ledger.note("no-counterpart", where, f"`{key}` of instructions in the middle was left out", NOT_ACCEPTED)
         if not turns:
@@ -117,8 +93,8 @@ def _as_blocks(content: Json) -> list[Json]:
 def load_all_tools(body: Object, _model: str, ledger: Ledger) -> Object:
     """The body with all tools declared and none deferred. References to tools become text."""
     added: list[Object] = []
-    body = _change_items(body, "messages", lambda number, one: _load_in_turn(one, number, added, ledger))
-    body = _change_items(body, "tools", lambda number, one: _load_tool(one, number, ledger))
+    body = change_items(body, "messages", lambda number, one: _load_in_turn(one, number, added, ledger))
+    body = change_items(body, "tools", lambda number, one: _load_tool(one, number, ledger))
     if not added:
         return body
     tools = [*(body.get("tools") or ())]
@@ -128,7 +104,7 @@ def load_all_tools(body: Object, _model: str, ledger: Ledger) -> Object:
 
 
 def _load_tool(tool: Object, number: int, ledger: Ledger) -> Object | None:
-    where, name = _place(ledger, "tools", number), tool.get("name")
+    where, name = client_path(ledger, "tools", number), tool.get("name")
     if str(tool.get("type")).startswith(SEARCH_TYPE):
         ledger.note("tool-dropped", where, f"the tool `{name}` was left out", "this server does not search for tools")
         return None
@@ -136,14 +112,14 @@ def _load_tool(tool: Object, number: int, ledger: Ledger) -> Object | None:
         return tool
     if tool["defer_loading"]:
         ledger.note("no-counterpart", where, f"`{name}` is loaded at once", "this server does not search for tools")
-    return _without(tool, frozenset({"defer_loading"}))
+    return without_keys(tool, ["defer_loading"])
 
 
 def _load_in_turn(message: Object, number: int, added: list[Object], ledger: Ledger) -> Object | None:
     def load_block(at: int, block: Object) -> Object | None:
-        where = _place(ledger, "messages", number, "content", at)
+        where = client_path(ledger, "messages", number, "content", at)
         if block.get("type") == "tool_result":
-            return _change_items(block, "content", lambda _, one: _load_reference(one, where, ledger))
+            return change_items(block, "content", lambda _, one: _load_reference(one, where, ledger))
         if block.get("type") not in ("tool_addition", "tool_removal"):
             return _load_reference(block, where, ledger)
         changed = block.get("tool")
@@ -153,7 +129,7 @@ def _load_in_turn(message: Object, number: int, added: list[Object], ledger: Led
         ledger.note("tools-merged", where, f"a `{block['type']}` was left out, and all tools are declared")
         return None
 
-    out = _change_items(message, "content", load_block)
+    out = change_items(message, "content", load_block)
     return None if out is not message and not out["content"] else out
 
 
@@ -177,20 +153,20 @@ def list_refused_headers(_model: str, headers: Mapping[str, str]) -> list[str]:
 def drop_betas(body: Object, _model: str, ledger: Ledger) -> Object:
     """The body without what betas add to it."""
     for key in filter(BETA_MEMBERS.__contains__, body):
-        ledger.note("no-counterpart", _place(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
-    out = body if BETA_MEMBERS.isdisjoint(body) else _without(body, BETA_MEMBERS)
-    out = _change_items(
-        out, "tools", lambda number, one: _drop_tool_betas(one, _place(ledger, "tools", number), ledger)
+        ledger.note("no-counterpart", client_path(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
+    out = body if BETA_MEMBERS.isdisjoint(body) else without_keys(body, BETA_MEMBERS)
+    out = change_items(
+        out, "tools", lambda number, one: _drop_tool_betas(one, client_path(ledger, "tools", number), ledger)
     )
     drop = partial(_drop_cache_betas, ledger=ledger)
-    out = _change_items(out, "system", lambda _, one: drop(one))
-    return _change_items(out, "messages", lambda _, turn: _change_items(turn, "content", lambda _, one: drop(one)))
+    out = change_items(out, "system", lambda _, one: drop(one))
+    return change_items(out, "messages", lambda _, turn: change_items(turn, "content", lambda _, one: drop(one)))
 
 
 def _drop_tool_betas(tool: Object, where: Path, ledger: Ledger) -> Object:
     for key in filter(BETA_TOOL_MEMBERS.__contains__, tool):
         ledger.note("no-counterpart", where, f"`{key}` of `{tool.get('name')}` was left out", NOT_ACCEPTED)
-    kept = tool if BETA_TOOL_MEMBERS.isdisjoint(tool) else _without(tool, BETA_TOOL_MEMBERS)
+    kept = tool if BETA_TOOL_MEMBERS.isdisjoint(tool) else without_keys(tool, BETA_TOOL_MEMBERS)
     return _drop_cache_betas(kept, ledger)
 
 
@@ -199,27 +175,27 @@ def _drop_cache_betas(node: Object, ledger: Ledger) -> Object:
     if not isinstance(cache, dict) or BETA_CACHE_MEMBERS.isdisjoint(cache):
         return node
     ledger.note("cache-dropped", None, "the scope of cache breakpoints was left out", NOT_ACCEPTED)
-    return node | {"cache_control": _without(cache, BETA_CACHE_MEMBERS)}
+    return node | {"cache_control": without_keys(cache, BETA_CACHE_MEMBERS)}
 
 
 def drop_breakpoints(body: Object, _model: str, ledger: Ledger) -> Object:
     """The body without cache breakpoints: of the request, of its tools, and of blocks at any depth."""
     out = _drop_breakpoint(body)
     for key in ("system", "tools"):
-        out = _change_items(out, key, lambda _, one: _drop_breakpoint(one))
-    drop_inside = partial(_change_items, key="content", change=lambda _, one: _drop_inner_breakpoints(one))
-    out = _change_items(out, "messages", lambda _, turn: drop_inside(turn))
+        out = change_items(out, key, lambda _, one: _drop_breakpoint(one))
+    drop_inside = partial(change_items, key="content", change=lambda _, one: _drop_inner_breakpoints(one))
+    out = change_items(out, "messages", lambda _, turn: drop_inside(turn))
     if out is not body:
         ledger.note("cache-dropped", None, "cache breakpoints were left out", NOT_ACCEPTED)
     return out
 
 
 def _drop_inner_breakpoints(block: Object) -> Object:
-    return _change_items(_drop_breakpoint(block), "content", lambda _, one: _drop_breakpoint(one))
+    return change_items(_drop_breakpoint(block), "content", lambda _, one: _drop_breakpoint(one))
 
 
 def _drop_breakpoint(node: Object) -> Object:
-    return _without(node, CACHE_MEMBERS) if "cache_control" in node else node
+    return without_keys(node, ["cache_control"]) if "cache_control" in node else node
 
 
 # --- thinking ---------------------------------------------------------------------------------------------------------
@@ -232,8 +208,8 @@ def fill_thinking(body: Object, _model: str, ledger: Ledger) -> Object:
     thinking = body.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") == "disabled":
         return body
-    return _change_items(
-        body, "messages", lambda number, one: _fill_turn(one, _place(ledger, "messages", number), ledger)
+    return change_items(
+        body, "messages", lambda number, one: _fill_turn(one, client_path(ledger, "messages", number), ledger)
     )
 
 
@@ -254,9 +230,9 @@ def drop_effort(body: Object, _model: str, ledger: Ledger) -> Object:
     config = body.get("output_config")
     if not isinstance(config, dict) or "effort" not in config:
         return body
-    ledger.note("no-counterpart", _place(ledger, "output_config", "effort"), "`effort` was left out", NOT_ACCEPTED)
-    kept = _without(config, frozenset({"effort"}))
-    return body | {"output_config": kept} if kept else _without(body, frozenset({"output_config"}))
+    ledger.note("no-counterpart", client_path(ledger, "output_config", "effort"), "`effort` was left out", NOT_ACCEPTED)
+    kept = without_keys(config, ["effort"])
+    return body | {"output_config": kept} if kept else without_keys(body, ["output_config"])
 
 
 def write_thinking_budget(body: Object, _model: str, ledger: Ledger) -> Object:
@@ -270,10 +246,12 @@ def write_thinking_budget(body: Object, _model: str, ledger: Ledger) -> Object:
     budget = min(budget, most - 1) if isinstance(most, int) else budget
     is_forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")
     if is_forced or budget < MIN_BUDGET:
-        ledger.note("thinking-mapped", _place(ledger, "thinking"), "adaptive thinking was switched off", NOT_ACCEPTED)
-        return _without(body, frozenset({"thinking"}))
+        ledger.note(
+            "thinking-mapped", client_path(ledger, "thinking"), "adaptive thinking was switched off", NOT_ACCEPTED
+        )
+        return without_keys(body, ["thinking"])
     what = f"adaptive thinking became a budget of {budget} tokens"
-    ledger.note("thinking-mapped", _place(ledger, "thinking"), what, NOT_ACCEPTED)
+    ledger.note("thinking-mapped", client_path(ledger, "thinking"), what, NOT_ACCEPTED)
     return body | {"thinking": thinking | {"type": "enabled", "budget_tokens": budget}}
 
 
@@ -287,18 +265,18 @@ def drop_later_members(body: Object, _model: str, ledger: Ledger) -> Object:
 
     def drop(node: Object, *keys: str | int) -> Object:
         for key in filter(_LATER_MEMBERS.__contains__, node):
-            ledger.note("no-counterpart", _place(ledger, *keys, key), f"`{key}` was left out", NOT_ACCEPTED)
-        return node if _LATER_MEMBERS.isdisjoint(node) else _without(node, _LATER_MEMBERS)
+            ledger.note("no-counterpart", client_path(ledger, *keys, key), f"`{key}` was left out", NOT_ACCEPTED)
+        return node if _LATER_MEMBERS.isdisjoint(node) else without_keys(node, _LATER_MEMBERS)
 
     def drop_in_turn(number: int, turn: Object) -> Object:
-        return _change_items(turn, "content", lambda at, one: drop(one, "messages", number, "content", at))
+        return change_items(turn, "content", lambda at, one: drop(one, "messages", number, "content", at))
 
     for key in ("thinking", "tool_choice"):
         node = body.get(key)
         if isinstance(node, dict) and (kept := drop(node, key)) is not node:
             body = body | {key: kept}
-    body = _change_items(body, "tools", lambda number, one: drop(one, "tools", number))
-    return _change_items(body, "messages", drop_in_turn)
+    body = change_items(body, "tools", lambda number, one: drop(one, "tools", number))
+    return change_items(body, "messages", drop_in_turn)
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -313,7 +291,7 @@ def hash_user_id(body: Object, _model: str, ledger: Ledger) -> Object:
     user = metadata.get("user_id")
     if not isinstance(user, str) or PLAIN_USER_ID.fullmatch(user):
         return body
-    ledger.note("setting-mapped", _place(ledger, "metadata", "user_id"), "the id of the user was hashed")
+    ledger.note("setting-mapped", client_path(ledger, "metadata", "user_id"), "the id of the user was hashed")
     return body | {"metadata": metadata | {"user_id": ids.hex_digest(user, 64)}}
 
 

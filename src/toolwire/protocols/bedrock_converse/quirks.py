@@ -1,9 +1,8 @@
 """What some models behind Converse refuse, and the words by which they say so. What is refused is left out or rewritten
 in the body, and reported; a refusal in these words is answered with a second request that has the quirk.
 
-A rewriter returns the same body when nothing has to change, and never changes a body in place. From reports of 2025 and
-2026, looked up in November 2026: strands-agents/sdk-python#1223 and litellm#6053 (text beside results), pi#3739 and
-obot#4101 (streams with tools), AWS's error texts as they are quoted there.
+From reports of 2025 and 2026, looked up in November 2026: strands-agents/sdk-python#1223 and litellm#6053 (text beside
+results), pi#3739 and obot#4101 (streams with tools), AWS's error texts as they are quoted there.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from toolwire.core.body_changes import change_items, client_path, without_keys
 from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
@@ -20,39 +20,27 @@ from toolwire.protocols.bedrock_converse.http import write_path
 _REFUSED = "this model refuses it"
 
 
-def _place(ledger: Ledger, *keys: str | int) -> Path:
-    """A place in the client's request, where that was a request of this protocol too."""
-    path: Path = None
-    if ledger.is_same_protocol:
-        for key in keys:
-            path = (path, key)
-    return path
-
-
 def _change_lists(body: Object, change: Callable[[list[Json], Path], list[Json]], ledger: Ledger) -> Object:
     """The body with the lists of blocks of its messages, its instructions and its tools changed."""
     out = body
     for holder, key in ((None, "system"), ("toolConfig", "tools")):
         node = body if holder is None else body.get(holder)
         if isinstance(node, dict) and isinstance(entries := node.get(key), list):
-            changed = change(entries, _place(ledger, *filter(None, (holder, key))))
+            changed = change(entries, client_path(ledger, *filter(None, (holder, key))))
             if changed is not entries:
                 out = out | ({key: changed} if holder is None else {holder: {**node, key: changed}})
     return _change_messages(out, lambda _role, blocks, path: change(blocks, path), ledger)
 
 
 def _change_messages(body: Object, change: Callable[[Json, list[Json], Path], list[Json]], ledger: Ledger) -> Object:
-    messages = body.get("messages")
-    if not isinstance(messages, list):
-        return body
-    out: list[Json] = []
-    for number, message in enumerate(messages):
-        blocks = message.get("content") if isinstance(message, dict) else None
-        if isinstance(message, dict) and isinstance(blocks, list):
-            changed = change(message.get("role"), blocks, _place(ledger, "messages", number))
-            message = message if changed is blocks else {**message, "content": changed}
-        out.append(message)
-    return body if all(new is old for new, old in zip(out, messages, strict=True)) else body | {"messages": out}
+    def change_message(number: int, message: Object) -> Object:
+        blocks = message.get("content")
+        if not isinstance(blocks, list):
+            return message
+        changed = change(message.get("role"), blocks, client_path(ledger, "messages", number))
+        return message if changed is blocks else {**message, "content": changed}
+
+    return change_items(body, "messages", change_message)
 
 
 def _has(block: Json, member: str) -> bool:
@@ -74,9 +62,9 @@ def drop_tool_choice(body: Object, _model: str, ledger: Ledger) -> Object:
     config = body.get("toolConfig")
     if not isinstance(config, dict) or "toolChoice" not in config or config["toolChoice"] == {"auto": {}}:
         return body
-    where = _place(ledger, "toolConfig", "toolChoice")
+    where = client_path(ledger, "toolConfig", "toolChoice")
     ledger.note("choice-weakened", where, "the model may, but need not call a tool", _REFUSED)
-    return body | {"toolConfig": {key: value for key, value in config.items() if key != "toolChoice"}}
+    return body | {"toolConfig": without_keys(config, ["toolChoice"])}
 
 
 def drop_statuses(body: Object, _model: str, ledger: Ledger) -> Object:
@@ -95,7 +83,7 @@ def _without_status(block: Object) -> Object:
     result = block["toolResult"]
     if not _has(result, "status"):
         return block
-    out = {key: value for key, value in result.items() if key != "status"}
+    out = without_keys(result, ["status"])
     if result["status"] == "error":
         out["content"] = [{"text": "[tool error]"}, *(result.get("content") or [])]
     return {**block, "toolResult": out}
@@ -117,8 +105,7 @@ def _without_signature(block: Json) -> Json:
     text = inner.get("reasoningText") if isinstance(inner, dict) else None
     if not isinstance(text, dict) or "signature" not in text:
         return block
-    kept = {key: value for key, value in text.items() if key != "signature"}
-    return {**block, "reasoningContent": {"reasoningText": kept}}
+    return {**block, "reasoningContent": {"reasoningText": without_keys(text, ["signature"])}}
 
 
 def separate_tool_blocks(body: Object, _model: str, ledger: Ledger) -> Object:
@@ -148,9 +135,9 @@ def drop_stop_sequences(body: Object, _model: str, ledger: Ledger) -> Object:
     config = body.get("inferenceConfig")
     if not isinstance(config, dict) or "stopSequences" not in config:
         return body
-    where = _place(ledger, "inferenceConfig", "stopSequences")
+    where = client_path(ledger, "inferenceConfig", "stopSequences")
     ledger.note("no-counterpart", where, "stop sequences were left out", _REFUSED)
-    return body | {"inferenceConfig": {key: value for key, value in config.items() if key != "stopSequences"}}
+    return body | {"inferenceConfig": without_keys(config, ["stopSequences"])}
 
 
 QUIRKS: Mapping[str, Quirk] = {

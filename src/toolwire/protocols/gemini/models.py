@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
+from toolwire.core.body_changes import change_items, client_path, without_keys
 from toolwire.core.codec import NO_FACTS, ModelFacts, Quirk
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
@@ -102,24 +103,21 @@ _RESULT_KEYS = ("functionResponse", "function_response")
 
 def remove_ids(body: Object, _model: str, ledger: Ledger) -> Object:
     """Remove the ids of calls and results, and sort results like their calls: such a server pairs them by order."""
-    contents = body.get("contents")
-    if not isinstance(contents, list):
-        return body
     order: dict[str, int] = {}
-    out: list[Json] = []
-    for number, content in enumerate(contents):
-        parts = content.get("parts") if isinstance(content, dict) else None
+
+    def remove(number: int, content: Object) -> Object:
+        parts = content.get("parts")
         if not isinstance(parts, list) or not any("id" in _find_inner(part)[1] for part in parts):
-            out.append(content)
-            continue
+            return content
         for part in parts:
             id = _find_inner(part, _CALL_KEYS)[1].get("id")
             if isinstance(id, str):
                 order[id] = len(order)
-        where = ((None, "contents"), number) if ledger.is_same_protocol else None
+        where = client_path(ledger, "contents", number)
         ledger.note("no-counterpart", where, "the ids of calls and results were left out", "this server refuses ids")
-        out.append(content | {"parts": [_without_id(part) for part in _sort_results(parts, order)]})
-    return body if all(new is old for new, old in zip(out, contents, strict=True)) else body | {"contents": out}
+        return content | {"parts": [_without_id(part) for part in _sort_results(parts, order)]}
+
+    return change_items(body, "contents", remove)
 
 
 def _find_inner(part: Json, keys: tuple[str, ...] = _CALL_KEYS + _RESULT_KEYS) -> tuple[str, Object]:
@@ -130,7 +128,7 @@ def _find_inner(part: Json, keys: tuple[str, ...] = _CALL_KEYS + _RESULT_KEYS) -
 
 def _without_id(part: Json) -> Json:
     key, inner = _find_inner(part)
-    return part | {key: {name: value for name, value in inner.items() if name != "id"}} if "id" in inner else part
+    return part | {key: without_keys(inner, ["id"])} if "id" in inner else part
 
 
 def _sort_results(parts: list[Json], order: dict[str, int]) -> list[Json]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
+from toolwire.core.body_changes import NOT_ACCEPTED, change_items, client_path, drop_members, without_keys
 from toolwire.core.codec import Quirk
 from toolwire.core.ir import Request, Thinking
 from toolwire.core.json_values import Json, Object, Path
@@ -204,9 +205,6 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
 
 # --- quirks: where compatible servers differ from OpenAI ------------------------------------------------------------
 
-# A rewriter returns the same body when nothing has to change. It never changes a body in place, because parts of it may
-# belong to the client's request.
-
 MAX_DESCRIPTION_LENGTH = 1024
 """The longest tool description that old servers accept."""
 OPENAI_ONLY_KEYS: Mapping[str, Json] = {
@@ -214,17 +212,6 @@ OPENAI_ONLY_KEYS: Mapping[str, Json] = {
     "safety_identifier": "", "moderation": None, "prediction": None, "verbosity": "medium",
 }  # fmt: skip
 """Keys that only OpenAI has, each with the default that can be left out without a note."""
-NOT_ACCEPTED = "this server does not accept it"
-
-
-def _request_path(ledger: Ledger, *keys: str | int) -> Path:
-    """A place in the client's request, where that was a Chat request too."""
-    path: Path = None
-    if ledger.source == ledger.target:
-        for key in keys:
-            path = (path, key)
-    return path
-
 
 Rewriter = Callable[[Object, str, Ledger], Object]
 """Takes a body and the model's name."""
@@ -234,11 +221,7 @@ NodeRewriter = Callable[[Object, int, Ledger], Object]
 
 def _for_each(key: str, rewrite: NodeRewriter) -> Rewriter:
     def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
-        items = body.get(key)
-        if not isinstance(items, list):
-            return body
-        out = [rewrite(one, number, ledger) if isinstance(one, dict) else one for number, one in enumerate(items)]
-        return body if all(map(is_, out, items)) else body | {key: out}
+        return change_items(body, key, lambda number, one: rewrite(one, number, ledger))
 
     return rewrite_body
 
@@ -266,7 +249,7 @@ def _join_text_parts(message: Object, number: int, ledger: Ledger) -> Object:
         return message
     for place, part in enumerate(content):
         for key in filterfalse({"type", "text"}.__contains__, part):
-            where = _request_path(ledger, "messages", number, "content", place, key)
+            where = client_path(ledger, "messages", number, "content", place, key)
             ledger.note("no-counterpart", where, f"`{key}` of a text was left out", "this server accepts strings only")
     return message | {"content": "\n".join(part["text"] for part in content)}
 
@@ -274,7 +257,7 @@ def _join_text_parts(message: Object, number: int, ledger: Ledger) -> Object:
 def _replace_developer_role(message: Object, number: int, ledger: Ledger) -> Object:
     if message.get("role") != "developer":
         return message
-    where = _request_path(ledger, "messages", number, "role")
+    where = client_path(ledger, "messages", number, "role")
     ledger.note("role-mapped", where, "the role `developer` became `system`", "this server has no role `developer`")
     return message | {"role": "system"}
 
@@ -284,7 +267,7 @@ def _shorten_description(tool: Object, number: int, ledger: Ledger) -> Object:
     if not isinstance(text, str) or len(text) <= MAX_DESCRIPTION_LENGTH:
         return tool
     what = f"the description of `{_tool_name(tool)}` was cut to {MAX_DESCRIPTION_LENGTH:,} of {len(text):,} characters"
-    ledger.note("description-cut", _request_path(ledger, "tools", number), what)
+    ledger.note("description-cut", client_path(ledger, "tools", number), what)
     return tool | {"description": text[: MAX_DESCRIPTION_LENGTH - 1] + "…"}
 
 
@@ -292,9 +275,9 @@ def _drop_strict(tool: Object, number: int, ledger: Ledger) -> Object:
     if "strict" not in tool:
         return tool
     if tool["strict"]:
-        where = _request_path(ledger, "tools", number)
+        where = client_path(ledger, "tools", number)
         ledger.note("no-counterpart", where, f"`strict` of `{_tool_name(tool)}` was left out", NOT_ACCEPTED)
-    return {key: value for key, value in tool.items() if key != "strict"}
+    return without_keys(tool, ["strict"])
 
 
 def _tool_name(tool: Object) -> str:
@@ -312,7 +295,7 @@ def _move_late_instructions(body: Object, _model: str, ledger: Ledger) -> Object
         if not out or not isinstance(message, dict) or message.get("role") not in SYSTEM_ROLES:
             out.append(message)
             continue
-        where, first = _request_path(ledger, "messages", number), out[0]
+        where, first = client_path(ledger, "messages", number), out[0]
         if len(out) == 1 and isinstance(first, dict) and first.get("role") in SYSTEM_ROLES:
             ledger.note("turns-joined", where, "the instructions at the start became one message", SYSTEM_FIRST)
             out[0] = first | {"content": _join_contents(first.get("content"), message.get("content"))}
@@ -353,7 +336,7 @@ def _fill_message_reasoning(message: Object, number: int, ledger: Ledger) -> Obj
     if message.get("role") != "assistant" or any(message.get(key) for key in REASONING_KEYS):
         return message
     what = "`reasoning_content` was made up for a message without it"
-    ledger.note("reasoning-added", _request_path(ledger, "messages", number), what, "this server refuses it otherwise")
+    ledger.note("reasoning-added", client_path(ledger, "messages", number), what, "this server refuses it otherwise")
     return message | {"reasoning_content": make_up_reasoning(_list_calls(message.get("tool_calls")))}
 
 
@@ -368,9 +351,9 @@ def _rename_old_limit(body: Object, _model: str, ledger: Ledger) -> Object:
     """For models that reason, behind a name that does not say so (a deployment at Azure, a model behind a gateway)."""
     if "max_tokens" not in body:
         return body
-    limit, where = body["max_tokens"], _request_path(ledger, "max_tokens")
+    limit, where = body["max_tokens"], client_path(ledger, "max_tokens")
     ledger.note("setting-mapped", where, "`max_tokens` became `max_completion_tokens`", NOT_ACCEPTED)
-    out = {key: value for key, value in body.items() if key != "max_tokens"}
+    out = without_keys(body, ["max_tokens"])
     return out if out.get("max_completion_tokens") is not None else out | {"max_completion_tokens": limit}
 
 
@@ -380,7 +363,7 @@ def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
     limit, other = body["max_completion_tokens"], body.get("max_tokens")
     if limit is not None and other is not None and other != limit:
         what = "`max_tokens` was replaced by `max_completion_tokens`"
-        ledger.note("no-counterpart", _request_path(ledger, "max_tokens"), what)
+        ledger.note("no-counterpart", client_path(ledger, "max_tokens"), what)
     renamed = {"max_completion_tokens": "max_tokens"}
     out = {renamed.get(key, key): value for key, value in body.items() if key != "max_tokens"}
     return out if limit is not None else out | {"max_tokens": other}
@@ -395,12 +378,12 @@ def _send_allowed_tools_only(body: Object, _model: str, ledger: Ledger) -> Objec
     tools, listed = body.get("tools"), subset.get("tools")
     allowed = {_declared_name(tool) for tool in listed} if isinstance(listed, list) else set()
     kept = [tool for tool in tools if _declared_name(tool) in allowed] if isinstance(tools, list) else []
-    out = {key: value for key, value in body.items() if key not in ("tool_choice", "tools")}
+    out = without_keys(body, ["tool_choice", "tools"])
     if kept:
         out |= {"tools": kept, "tool_choice": "required" if subset.get("mode") == "required" else "auto"}
     what = "only the allowed tools are sent" if kept else "no tools are sent, because none of them is allowed"
     why = "this server does not know `allowed_tools`"
-    ledger.note("choice-mapped", _request_path(ledger, "tool_choice"), what, why)
+    ledger.note("choice-mapped", client_path(ledger, "tool_choice"), what, why)
     return out
 
 
@@ -411,7 +394,7 @@ def _weaken_choice(body: Object, _model: str, ledger: Ledger) -> Object:
     if choice is None or choice in ("auto", "none"):
         return body
     what, why = "the model may call a tool, but need not", "this server takes only `auto` as a tool choice"
-    ledger.note("choice-weakened", _request_path(ledger, "tool_choice"), what, why)
+    ledger.note("choice-weakened", client_path(ledger, "tool_choice"), what, why)
     return body | {"tool_choice": "auto"}
 
 
@@ -425,24 +408,7 @@ def _guide_json(body: Object, _model: str, _ledger: Ledger) -> Object:
     form = body.get("response_format")
     if not isinstance(form, dict) or not isinstance(form.get("json_schema"), dict):
         return body
-    return {key: value for key, value in body.items() if key != "response_format"} | {
-        "guided_json": form["json_schema"].get("schema")
-    }
-
-
-def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
-    """Leave these keys out; the given default values are left out without a note."""
-
-    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
-        found = [key for key in keys if key in body]
-        if not found:
-            return body
-        for key in found:
-            if body[key] is not None and body[key] != keys[key]:
-                ledger.note("no-counterpart", _request_path(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
-        return {key: value for key, value in body.items() if key not in found}
-
-    return rewrite_body
+    return without_keys(body, ["response_format"]) | {"guided_json": form["json_schema"].get("schema")}
 
 
 _fill_each_reasoning = _for_each("messages", _fill_message_reasoning)
@@ -481,14 +447,14 @@ QUIRKS: Mapping[str, Quirk] = {
     ),
     "no-sampling": Quirk(
         about="settings of the sampling are refused: " + ", ".join(tokens.SAMPLING_DEFAULTS),
-        rewrite_body=_drop_keys(tokens.SAMPLING_DEFAULTS),
+        rewrite_body=drop_members(tokens.SAMPLING_DEFAULTS),
         refusal=match_refusal(
             tokens.SAMPLING_DEFAULTS, r"\b(?:temperature|top_p)\b.{0,60}\bdoes not support\b.{0,60}\bOnly the default\b"
         ),
     ),
     "no-effort": Quirk(
         about="`reasoning_effort` is refused",
-        rewrite_body=_drop_keys({"reasoning_effort": None}),
+        rewrite_body=drop_members({"reasoning_effort": None}),
         refusal=match_refusal(["reasoning_effort"]),
     ),
     "no-developer-role": Quirk(
@@ -499,7 +465,7 @@ QUIRKS: Mapping[str, Quirk] = {
     "no-stream-options": Quirk(
         about="`stream_options` is refused, so a stream may have no usage",
         refusal=match_refusal(["stream_options"]),
-        rewrite_body=_drop_keys({"stream_options": {}}),
+        rewrite_body=drop_members({"stream_options": {}}),
         constraints={"counts_on_request": False},
     ),
     "system-first": Quirk(
@@ -574,12 +540,12 @@ QUIRKS: Mapping[str, Quirk] = {
     ),
     "no-parallel-flag": Quirk(
         about="`parallel_tool_calls` is refused",
-        rewrite_body=_drop_keys({"parallel_tool_calls": True}),
+        rewrite_body=drop_members({"parallel_tool_calls": True}),
         refusal=match_refusal(["parallel_tool_calls"]),
     ),
     "no-store-fields": Quirk(
         about="fields that only OpenAI has are refused: " + ", ".join(OPENAI_ONLY_KEYS),
-        rewrite_body=_drop_keys(OPENAI_ONLY_KEYS),
+        rewrite_body=drop_members(OPENAI_ONLY_KEYS),
         refusal=match_refusal(OPENAI_ONLY_KEYS),
     ),
 }

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from toolwire.core.body_changes import drop_members
 from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
@@ -51,37 +52,19 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
     return (tool in names.PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
 
 
-_NOT_ACCEPTED = "this server does not accept it"
-
-
-def _drop_sampling(body: Object, _model: str, ledger: Ledger) -> Object:
-    found = [key for key in SAMPLING_MEMBERS if key in body]
-    for key in found:
-        if body[key] not in (None, 1):
-            _note_left_out(key, ledger)
-    return {key: value for key, value in body.items() if key not in found} if found else body
-
-
-def _drop_reasoning(body: Object, _model: str, ledger: Ledger) -> Object:
+def _drop_reasoning(body: Object, model: str, ledger: Ledger) -> Object:
     """For models that do not reason, behind a name that does not say so (a deployment at Azure)."""
-    out = {key: value for key, value in body.items() if key != "reasoning"}
-    if body.get("reasoning"):
-        _note_left_out("reasoning", ledger)
+    out = drop_members({"reasoning": {}})(body, model, ledger)
     include = body.get("include")
     if isinstance(include, list) and names.INCLUDE_ENCRYPTED_REASONING in include:
-        out["include"] = [one for one in include if one != names.INCLUDE_ENCRYPTED_REASONING]
-    return out if out != body else body
-
-
-def _note_left_out(key: str, ledger: Ledger) -> None:
-    where = (None, key) if ledger.is_same_protocol else None
-    ledger.note("no-counterpart", where, f"`{key}` was left out", _NOT_ACCEPTED)
+        out = out | {"include": [one for one in include if one != names.INCLUDE_ENCRYPTED_REASONING]}
+    return out
 
 
 QUIRKS: Mapping[str, Quirk] = {
     "no-sampling": Quirk(
         about="`temperature` and `top_p` are refused",
-        rewrite_body=_drop_sampling,
+        rewrite_body=drop_members(dict.fromkeys(SAMPLING_MEMBERS, 1)),
         refusal=match_refusal(SAMPLING_MEMBERS),
     ),
     "no-reasoning": Quirk(
