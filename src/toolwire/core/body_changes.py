@@ -3,10 +3,10 @@ changes a body in place, because parts of it may belong to the client's request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, without_keys
 from toolwire.core.losses import Ledger
 
 NOT_ACCEPTED = "this server does not accept it"
@@ -18,10 +18,6 @@ def client_path(ledger: Ledger, *keys: str | int) -> Path:
     for key in keys if ledger.is_same_protocol else ():
         path = (path, key)
     return path
-
-
-def without_keys(node: Object, keys: Collection[str]) -> Object:
-    return {key: value for key, value in node.items() if key not in keys}
 
 
 def change_items(node: Object, key: str, change: Callable[[int, Object], Object | None]) -> Object:

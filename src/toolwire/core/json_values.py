@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -336,6 +336,10 @@ def get_text(node: Object, key: str, path: Path) -> str | None:
     if value is None or value.__class__ is str:
         return value
     return expect_text(value, (path, key))
+
+
+def without_keys(node: Object, keys: Container[str]) -> Object:
+    return {key: value for key, value in node.items() if key not in keys}
 
 
 def require_text(node: Object, key: str, path: Path) -> str:

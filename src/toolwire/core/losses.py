@@ -248,6 +248,12 @@ class Ledger(msgspec.Struct, eq=False):
             what = f"the message about the end was left out: {finish.detail[:MAX_QUOTED]}"
             self.note("no-counterpart", source_path(finish), what)
 
+    def note_turn_fields(self, turn: Turn) -> None:
+        """Note the name of the speaker and the phase, where the target has no fields for them."""
+        for field, value in (("name", turn.name), ("phase", turn.phase)):
+            if value:
+                self.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
+
     def drop_media(self, turn: Turn) -> tuple[Part, ...]:
         """The parts of an assistant's turn without images and documents, which some targets take of the user only."""
         for part in turn.parts:

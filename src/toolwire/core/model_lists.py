@@ -32,14 +32,12 @@ OUTPUT_KEYS = (
 )
 """Keys for the most output tokens."""
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
-_QUERY_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]")
+URL_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+")
 
 
-def escape_query(text: str) -> str:
-    """The text as a value in the query of a URL."""
-    return _QUERY_UNSAFE.sub(
-        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), text
-    )
+def percent_encode(text: str, unsafe: re.Pattern[str] = URL_UNSAFE) -> str:
+    """The text as a segment of a URL's path, or as a value in its query."""
+    return unsafe.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), text)
 
 
 def read_data_list(body: Json, path: str, cursor_key: str) -> ModelPage | None:
@@ -54,7 +52,7 @@ def read_data_list(body: Json, path: str, cursor_key: str) -> ModelPage | None:
     if not isinstance(last, str) or not last:
         return ModelPage(models)
     joined = "&" if "?" in path else "?"
-    return ModelPage(models, f"{path}{joined}{cursor_key}={escape_query(last)}")
+    return ModelPage(models, f"{path}{joined}{cursor_key}={percent_encode(last)}")
 
 
 def _read_entry(entry: Json) -> ModelInfo | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from itertools import repeat
 from typing import TypeGuard, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, without_keys
 
 
 class ReadContext(Struct):
@@ -84,6 +84,11 @@ class OriginChecks(Struct, frozen=True):
     def is_foreign(self, origin: Origin | None) -> bool:
         """Was the node read from another protocol? One without an origin was made by Toolwire's caller."""
         return origin is not None and origin.protocol != self.protocol
+
+    def unknown_keys(self, origin: Origin | None, key: str, known: Container[str]) -> Object:
+        """The unknown keys of the object under a key of a node of this protocol, to be written back."""
+        inner = origin.wire.get(key) if self.is_own(origin) and isinstance(origin.wire, dict) else None
+        return without_keys(inner, known) if isinstance(inner, dict) else {}
 
     def is_own_seal(self, seal: Seal | None) -> TypeGuard[Seal]:
         """Did a provider of this protocol make the seal, also if that carries the seal of another vendor (`@`)?"""

@@ -232,4 +232,4 @@ def find_client_tool(kind: str) -> tuple[str, Object] | None:
 
 _ORIGINS = OriginChecks(NAME)
 intact_wire, is_own, is_foreign = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_foreign
-is_own_seal = _ORIGINS.is_own_seal
+is_own_seal, unknown_keys = _ORIGINS.is_own_seal, _ORIGINS.unknown_keys

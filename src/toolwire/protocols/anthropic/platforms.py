@@ -24,7 +24,7 @@ import msgspec
 from toolwire.core.codec import Carriage, CarriedRequest, Platform
 from toolwire.core.event_stream import CONTENT_TYPE, EventStreamSplitter, Message
 from toolwire.core.json_values import encode
-from toolwire.core.model_lists import escape_query as escape_segment
+from toolwire.core.model_lists import percent_encode
 from toolwire.core.sse import write_event_frame
 from toolwire.protocols.anthropic.clouds import EXCEPTION_BY_ERROR_TYPE, read_object
 from toolwire.protocols.anthropic.http import HTTP, PATH, extra_headers
@@ -116,7 +116,7 @@ INVOKE_PATH, MESSAGES_PATH = "/model/", f"/anthropic{PATH}"
 def _bedrock_path(model: str, stream: bool) -> str:
     if not _has_old_name(model):
         return MESSAGES_PATH
-    return f"{INVOKE_PATH}{escape_segment(model)}/{'invoke-with-response-stream' if stream else 'invoke'}"
+    return f"{INVOKE_PATH}{percent_encode(model)}/{'invoke-with-response-stream' if stream else 'invoke'}"
 
 
 def _write_bedrock_request(sent: CarriedRequest) -> CarriedRequest:
@@ -181,7 +181,7 @@ COUNT_PATH = "/models/count-tokens:rawPredict"
 
 
 def _vertex_path(model: str, stream: bool) -> str:
-    name = escape_segment(model).replace("%40", "@")  # before a version, as the SDK writes it
+    name = percent_encode(model).replace("%40", "@")  # before a version, as the SDK writes it
     return f"/models/{name}:{'streamRawPredict' if stream else 'rawPredict'}"
 
 

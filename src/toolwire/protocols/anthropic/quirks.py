@@ -21,9 +21,9 @@ from functools import partial
 from itertools import filterfalse
 
 from toolwire.core import ids
-from toolwire.core.body_changes import change_items, client_path, without_keys
+from toolwire.core.body_changes import change_items, client_path
 from toolwire.core.codec import Quirk
-from toolwire.core.json_values import Json, Object, Path, encode_text
+from toolwire.core.json_values import Json, Object, Path, encode_text, without_keys
 from toolwire.core.losses import Ledger
 from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.core.refusals import match_refusal

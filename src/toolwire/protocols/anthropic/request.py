@@ -58,7 +58,7 @@ from toolwire.protocols.anthropic.models import (
     read_cache,
     write_cache,
 )
-from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, is_own_seal
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, unknown_keys
 from toolwire.protocols.anthropic.tools import (
     NO_PARAMETERS,
     disown_unsealed_parts,
@@ -162,7 +162,7 @@ def _read_settings(body: Object, parallel: bool | None, reading: ReadContext) ->
 
 
 def _take_known_object(body: Object, key: str, known: frozenset[str], reading: ReadContext) -> Object:
-    """An object of the body. Its unknown keys are noted here and written back with `_unknown_keys`."""
+    """An object of the body. Its unknown keys are noted here and written back with `unknown_keys`."""
     node = get_object(body, key, None) or {}
     reading.read_origin(node, (None, key), known)
     return node
@@ -320,7 +320,7 @@ def _write_settings(request: Request, facts: Family, out: Object, ledger: Ledger
     thinking, effort = write_reasoning_settings(request, facts, out["max_tokens"], forced, ledger)
     if thinking is not None:
         out["thinking"] = thinking
-    config = _unknown_keys(request, "output_config", names.OUTPUT_CONFIG_KEYS)
+    config = unknown_keys(request.origin, "output_config", names.OUTPUT_CONFIG_KEYS)
     if effort is not None:
         config["effort"] = effort
     response_format = _write_response_format(settings, facts, out, ledger)
@@ -332,19 +332,13 @@ def _write_settings(request: Request, facts: Family, out: Object, ledger: Ledger
     _write_sampling(request, facts, budgeted, out, ledger)
     if settings.stop is not None:
         _write_stop_sequences(request, out, ledger)
-    metadata = _unknown_keys(request, "metadata", names.METADATA_KEYS)
+    metadata = unknown_keys(request.origin, "metadata", names.METADATA_KEYS)
     if settings.user is not None:
         metadata["user_id"] = settings.user
     if metadata:
         out["metadata"] = metadata
     _write_service_tier(request, out, ledger)
     ledger.note_unwritten_settings(settings, present_settings(settings), SUPPORTED_SETTINGS)
-
-
-def _unknown_keys(request: Request, key: str, known: frozenset[str]) -> Object:
-    """The unknown keys of an object of the body, to be written back."""
-    node = request.origin.wire.get(key) if is_own(request.origin) else None
-    return {name: value for name, value in (node or {}).items() if name not in known}
 
 
 def _write_response_format(settings: Settings, facts: Family, out: Object, ledger: Ledger) -> Object | None:
@@ -483,9 +477,8 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
         if own is not None and own.intact:
             messages.append(own.wire)
             continue
-        for field, value in (("name", turn.name), ("phase", turn.phase)) if turn.name or turn.phase else ():
-            if value:
-                ledger.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
+        if turn.name or turn.phase:
+            ledger.note_turn_fields(turn)
         parts = turn.parts
         if own is None and turn.role == "assistant" and Media in map(type, parts):
             parts = ledger.drop_media(turn)

@@ -43,7 +43,7 @@ from toolwire.core.json_values import (
     json_pointer,
     require_text,
 )
-from toolwire.core.provenance import ReadContext, odd_shape
+from toolwire.core.provenance import ReadContext, not_verbatim, odd_shape
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, make_frame_template
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
@@ -275,9 +275,8 @@ class StreamReader(FrameReader):
             # The arguments come later.
             block.initial_arguments = part.arguments if wire.get("input") else ""
             part = replace(part, arguments="")
-        if block.delta_kind != "no" and part.origin is not None:
-            # Its JSON is not the whole block.
-            part = replace(part, origin=replace(part.origin, intact=False))
+        if block.delta_kind != "no":
+            part = replace(part, origin=not_verbatim(part.origin))  # its JSON is not the whole block
         self._events.append(ev.PartStart(block.index, part, 0, self._frame))
 
     def _find_block(self, node: Object, path: Path) -> _OpenBlock | None:

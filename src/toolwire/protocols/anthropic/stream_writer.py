@@ -18,7 +18,6 @@ from toolwire.core.ir import (
     Call,
     Citation,
     Finish,
-    Origin,
     Part,
     ProviderCall,
     ProviderResult,
@@ -31,6 +30,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Object, encode, encode_text
 from toolwire.core.losses import Ledger
+from toolwire.core.provenance import not_verbatim
 from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.anthropic.content import write_citation, write_part
 from toolwire.protocols.anthropic.errors import write_error
@@ -87,11 +87,6 @@ class _OpenPart:
 
     def write_delta(self, text: str) -> bytes:
         return self.delta_head + encode(text) + b"}}\n\n"
-
-
-def _stale_origin(part: Part) -> Origin | None:
-    """The origin of a part that is written in pieces: for its unknown keys, not for its JSON."""
-    return replace(part.origin, intact=False) if part.origin is not None else None
 
 
 def _has_output(open_part: _OpenPart, event: ev.PartEvent) -> bool:
@@ -314,11 +309,11 @@ class StreamWriter(EventWriter):
         """Start a call without arguments: agents read them only from the deltas."""
         if isinstance(part, ProviderCall):
             self._tool_use.add_call(part)
-            start: Part = replace(part, arguments="", origin=_stale_origin(part))
+            start: Part = replace(part, arguments="", origin=not_verbatim(part.origin))
         else:
             if part.seal is not None:
                 self._ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
-            start = replace(part, arguments="", kind="function", seal=None, origin=_stale_origin(part))
+            start = replace(part, arguments="", kind="function", seal=None, origin=not_verbatim(part.origin))
         block = write_part(start, self._ledger, True)
         if block is None:
             del self._open_parts[index]
@@ -404,7 +399,7 @@ class StreamWriter(EventWriter):
             self._tool_use.add_result(part.id)
             if open_part.pieces or open_part.citations:
                 text, sources = part.text + "".join(open_part.pieces), (*part.sources, *open_part.citations)
-                part = replace(part, text=text, sources=sources, origin=_stale_origin(part))
+                part = replace(part, text=text, sources=sources, origin=not_verbatim(part.origin))
         block = write_part(part, self._ledger, True)
         return b"" if block is None else self._write_block_start(index, open_part, block)
 

@@ -3,7 +3,6 @@ answer is a stream (boto3 1.44.3 and `@aws-sdk/client-bedrock-runtime` 3.1162.0,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
@@ -12,6 +11,7 @@ from toolwire.core.codec import EndpointMatch, Http, ModelInfo, ModelPage, Token
 from toolwire.core.event_stream import write_event
 from toolwire.core.framing import EVENT_STREAM_FRAMING
 from toolwire.core.json_values import Json, Malformed, Object, expect_object
+from toolwire.core.model_lists import percent_encode
 from toolwire.protocols.bedrock_converse.models import find_model_facts
 from toolwire.protocols.bedrock_converse.stream_reader import HEARTBEAT_EVENT
 
@@ -22,15 +22,11 @@ VERBS: Mapping[str, tuple[Literal["generate", "count_tokens"], bool | None]] = {
     "count-tokens": ("count_tokens", None),
 }
 MODELS_PATH = "/foundation-models"
-_PATH_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+")
-"""Characters that boto3 escapes: also the colons and slashes of an ARN."""
 
 
 def write_path(model: str, verb: str) -> str:
-    name = _PATH_UNSAFE.sub(
-        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), model
-    )
-    return f"{PREFIX}{name}/{verb}"
+    """The name is escaped as boto3 does: also the colons and slashes of an ARN."""
+    return f"{PREFIX}{percent_encode(model)}/{verb}"
 
 
 def request_path(model: str, stream: bool) -> str:

@@ -151,7 +151,7 @@ RAW_ARGUMENTS_KEY = "_raw"
 
 _ORIGINS = OriginChecks(NAME)
 intact_wire, is_own, is_foreign = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_foreign
-is_own_seal = _ORIGINS.is_own_seal
+is_own_seal, unknown_keys = _ORIGINS.is_own_seal, _ORIGINS.unknown_keys
 
 
 def own_block(origin: object, member: str) -> Object:

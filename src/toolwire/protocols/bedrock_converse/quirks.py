@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from toolwire.core.body_changes import change_items, client_path, without_keys
+from toolwire.core.body_changes import change_items, client_path
 from toolwire.core.codec import Quirk
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, without_keys
 from toolwire.core.losses import Ledger
 from toolwire.protocols.bedrock_converse.content import CACHE_POINT
 from toolwire.protocols.bedrock_converse.http import write_path

@@ -42,7 +42,7 @@ from toolwire.protocols.bedrock_converse import names
 from toolwire.protocols.bedrock_converse.cache_points import place_cache_points
 from toolwire.protocols.bedrock_converse.content import Writing, read_content, write_content
 from toolwire.protocols.bedrock_converse.models import UNKNOWN, Family, family
-from toolwire.protocols.bedrock_converse.names import NAME, intact_wire, is_own
+from toolwire.protocols.bedrock_converse.names import NAME, intact_wire, is_own, unknown_keys
 from toolwire.protocols.bedrock_converse.thinking import MODEL_FIELDS_PATH, read_thinking, write_thinking
 from toolwire.protocols.bedrock_converse.tools import read_tool_config, write_tool_config
 
@@ -240,10 +240,7 @@ def _write_turns(request: Request, own: Origin | None, writing: Writing) -> list
         if origin is not None and origin.intact:
             messages.append(origin.wire)
             continue
-        for field in ("name", "phase"):
-            if value := getattr(turn, field):
-                what = f"the {field} `{value}` of a turn was left out"
-                writing.ledger.note("no-counterpart", source_path(turn), what)
+        writing.ledger.note_turn_fields(turn)
         role = turn.role if origin is not None else names.WIRE_ROLES[turn.role]
         parts = turn.parts
         if origin is None and role == "assistant" and Media in map(type, parts):
@@ -272,13 +269,13 @@ def _fit_user_content(turn: Turn, content: list[Object], ledger: Ledger) -> list
 
 def _write_settings(request: Request, facts: Family, own: Origin | None, out: Object, ledger: Ledger) -> None:
     settings = request.settings
-    fields = _unknown_keys(own, "additionalModelRequestFields", names.MODEL_FIELDS)
+    fields = unknown_keys(own, "additionalModelRequestFields", names.MODEL_FIELDS)
     effort = write_thinking(request, facts, _forces_call(out), fields, out, ledger)
-    config = _unknown_keys(own, "inferenceConfig", names.INFERENCE_KEYS) | out.pop("inferenceConfig", {})
+    config = unknown_keys(own, "inferenceConfig", names.INFERENCE_KEYS) | out.pop("inferenceConfig", {})
     _write_inference(request, facts, own, config, fields, ledger)
     if config:
         out["inferenceConfig"] = config
-    output = _unknown_keys(own, "outputConfig", names.OUTPUT_CONFIG_KEYS)
+    output = unknown_keys(own, "outputConfig", names.OUTPUT_CONFIG_KEYS)
     text_format = _write_format(settings, out, ledger)
     if text_format is not None:
         output["textFormat"] = text_format
@@ -304,12 +301,6 @@ def _write_settings(request: Request, facts: Family, own: Origin | None, out: Ob
 def _forces_call(out: Object) -> bool:
     config = out.get("toolConfig") or {}
     return not {"any", "tool"}.isdisjoint(config.get("toolChoice") or {})
-
-
-def _unknown_keys(own: Origin | None, key: str, known: frozenset[str]) -> Object:
-    """The unknown keys of an object of the body, to be written back."""
-    node = own.wire.get(key) if own is not None and isinstance(own.wire, dict) else None
-    return {name: value for name, value in (node or {}).items() if name not in known}
 
 
 MAX_STOP_SEQUENCES = 2500
@@ -430,7 +421,7 @@ def _write_tier(settings: Settings, own: Origin | None, out: Object, ledger: Led
     if tier is None:
         return
     if own is not None:
-        out["serviceTier"] = _unknown_keys(own, "serviceTier", names.TIER_KEYS) | {"type": tier}
+        out["serviceTier"] = unknown_keys(own, "serviceTier", names.TIER_KEYS) | {"type": tier}
     elif tier in names.SERVICE_TIERS:
         out["serviceTier"] = {"type": tier}
     elif tier != "auto":

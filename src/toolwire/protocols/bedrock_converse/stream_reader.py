@@ -32,6 +32,7 @@ from toolwire.core.json_values import (
     get_text,
     is_object_text,
 )
+from toolwire.core.provenance import not_verbatim
 from toolwire.core.sse import Frame, HalfJoiner
 from toolwire.protocols.bedrock_converse.content import (
     ResponseReadContext,
@@ -248,7 +249,7 @@ class StreamReader(FrameReader):
         part = read_part({member: {"input": {}, **inner}}, at, self._reading)
         assert isinstance(part, Call)
         self._has_calls = True
-        self._start_part(block, replace(part, arguments="", origin=_origin_of_part(part)))
+        self._start_part(block, replace(part, arguments="", origin=not_verbatim(part.origin)))
 
     def _read_block_delta(self, node: Object, path: Path) -> None:
         self._start_response()
@@ -355,12 +356,6 @@ class StreamReader(FrameReader):
             return read_part(wire, path, self._reading)
         except Malformed:
             return Opaque(block.member, Origin(NAME, path, wire))
-
-
-def _origin_of_part(part: Part) -> Origin | None:
-    """Its JSON is not the whole block."""
-    origin = part.origin
-    return None if origin is None else replace(origin, intact=False)
 
 
 def _merge_delta(whole: Object, delta: Json) -> None:

@@ -34,6 +34,7 @@ from toolwire.core.json_values import (
     get_object,
     get_text,
     require_text,
+    without_keys,
 )
 from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
@@ -160,15 +161,12 @@ def write_tool_config(request: Request, facts: Family, own: Origin | None, ledge
         assert out.config is not None
         out.config["toolChoice"] = member
     if isinstance(wire, dict) and own is not None:
-        out.config = restore_original_keys(out.config or {}, Origin(NAME, None, wire, _unknown_keys(wire)), NAME)
+        unknown = without_keys(wire, names.TOOL_CONFIG_KEYS)
+        out.config = restore_original_keys(out.config or {}, Origin(NAME, None, wire, unknown), NAME)
     return out
 
 
 _NO_NONE = "Converse cannot forbid calls, and refuses earlier calls of tools that are not declared"
-
-
-def _unknown_keys(wire: Object) -> Object:
-    return {key: value for key, value in wire.items() if key not in names.TOOL_CONFIG_KEYS}
 
 
 def _select_offered(request: Request, ledger: Ledger) -> tuple[AnyTool, ...]:

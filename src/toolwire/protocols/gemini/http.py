@@ -24,7 +24,7 @@ from toolwire.core.codec import (
 )
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
-from toolwire.core.model_lists import escape_query
+from toolwire.core.model_lists import percent_encode
 from toolwire.core.sse import Frame, FrameTooLong, JsonArraySplitter, SseSplitter
 from toolwire.protocols.gemini.errors import write_error_body
 from toolwire.protocols.gemini.models import find_model_facts
@@ -202,9 +202,7 @@ def resource_name(model: str) -> str:
 
 def model_path(model: str) -> str:
     """The path of a model, with its name escaped so that it cannot change the rest of the path."""
-    return "/v1beta/" + _PATH_UNSAFE.sub(
-        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), resource_name(model)
-    )
+    return "/v1beta/" + percent_encode(resource_name(model), _PATH_UNSAFE)
 
 
 # --- endpoints ------------------------------------------------------------------------------------------------------
@@ -287,7 +285,7 @@ def read_model_list(body: Json) -> ModelPage | None:
         title = shown if isinstance(shown, str) else ""
         models.append(ModelInfo(name.removeprefix("models/"), facts=facts, display_name=title))
     token = body.get("nextPageToken")
-    next_path = f"{MODELS_PATH}&pageToken={escape_query(token)}" if isinstance(token, str) and token else ""
+    next_path = f"{MODELS_PATH}&pageToken={percent_encode(token)}" if isinstance(token, str) and token else ""
     return ModelPage(tuple(models), next_path)
 
 

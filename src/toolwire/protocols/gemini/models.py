@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
-from toolwire.core.body_changes import change_items, client_path, without_keys
+from toolwire.core.body_changes import change_items, client_path
 from toolwire.core.codec import NO_FACTS, ModelFacts, Quirk
-from toolwire.core.json_values import Json, Object
+from toolwire.core.json_values import Json, Object, without_keys
 from toolwire.core.losses import Ledger
 
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")

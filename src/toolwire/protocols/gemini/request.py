@@ -42,6 +42,7 @@ from toolwire.core.json_values import (
     get_number,
     get_object,
     get_text,
+    without_keys,
 )
 from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
@@ -335,10 +336,8 @@ def write_turn(turn: Turn, writing: PartWriteContext, unsigned_call: Call | None
         return wire if isinstance(wire, list) else [wire]
     if turn.role in ("system", "developer"):
         writing.ledger.note("role-mapped", source_path(turn), f"a {turn.role} turn became a user turn")
-    if turn.name:
-        writing.ledger.note("no-counterpart", source_path(turn), f"the name `{turn.name}` of a turn was left out")
-    if turn.phase:
-        writing.ledger.note("no-counterpart", source_path(turn), f"the phase `{turn.phase}` of a turn was left out")
+    if turn.name or turn.phase:
+        writing.ledger.note_turn_fields(turn)
     parts = _write_parts(turn.parts, writing, unsigned_call)
     # Google refuses a content without parts, and leaving the turn out would change the order of the roles.
     out: Object = {"parts": parts or [{"text": ""}], "role": _WIRE_ROLES.get(turn.role, "user")}
@@ -418,7 +417,7 @@ def _original_node(origin: Origin | None, key: str) -> Json:
 def _unknown_keys(origin: Origin | None, key: str, known: frozenset[str]) -> Object:
     """The unknown keys of a node of the request, to be written back."""
     node = _original_node(origin, key)
-    return {name: value for name, value in node.items() if name not in known} if isinstance(node, dict) else {}
+    return without_keys(node, known) if isinstance(node, dict) else {}
 
 
 def _add_unknown_keys(origin: Origin, without_format: bool, generation: Object) -> None:

@@ -40,7 +40,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, odd_shape, restore_original_keys
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_keys
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
@@ -263,9 +263,7 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
         ledger.note("no-counterpart", source_path(part), f"the detail `{part.detail}` was left out")
     if key != "file":
         ledger.note_media_name(part)
-    if is_own(part.origin):
-        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, names.MEDIA_KEYS[key])}
-    out: Object = {"type": key, key: inner}
+    out: Object = {"type": key, key: inner | unknown_keys(part.origin, key, names.MEDIA_KEYS[key])}
     write_cache(out, part.cache, source_path(part), family, ledger)
     return restore_original_keys(out, part.origin, NAME)
 

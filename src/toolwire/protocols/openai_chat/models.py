@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
-from toolwire.core.body_changes import NOT_ACCEPTED, change_items, client_path, drop_members, without_keys
+from toolwire.core.body_changes import NOT_ACCEPTED, change_items, client_path, drop_members
 from toolwire.core.codec import Quirk
 from toolwire.core.ir import Request, Thinking
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, without_keys
 from toolwire.core.losses import Ledger
 from toolwire.core.missing_reasoning import make_up_reasoning
 from toolwire.core.provenance import is_verbatim

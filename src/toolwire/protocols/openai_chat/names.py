@@ -6,7 +6,7 @@ Source: the types of the Python SDK `openai` 3.49.0 and OpenAI's OpenAPI documen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -156,11 +156,6 @@ MAX_TOKENS_KEYS = ("max_completion_tokens", "max_tokens")
 USER_KEYS = ("safety_identifier", "user")
 
 
-def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
-    """The unknown keys of a nested object, to be given back when it is rewritten."""
-    nested = parent.get(key) if isinstance(parent, dict) else None
-    return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
-
-
 _ORIGINS = OriginChecks(NAME)
-intact_wire, is_own, is_own_seal = _ORIGINS.intact_wire, _ORIGINS.is_own, _ORIGINS.is_own_seal
+intact_wire, is_own = _ORIGINS.intact_wire, _ORIGINS.is_own
+is_own_seal, unknown_keys = _ORIGINS.is_own_seal, _ORIGINS.unknown_keys

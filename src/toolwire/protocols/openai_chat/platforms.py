@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from toolwire.core.codec import Platform
-from toolwire.core.model_lists import escape_query
+from toolwire.core.model_lists import percent_encode
 from toolwire.protocols.openai_chat.http import OF_DEPLOYMENTS
 
 _is_openai_id = re.compile(r"(?:^|[./])openai\.|^gpt-").search
@@ -38,7 +38,7 @@ PLATFORMS: Mapping[str, Platform] = {
     "azure": Platform(supports_model=_takes_no_claude),
     "azure-deployments": Platform(
         http={
-            "request_path": lambda model, stream: f"/deployments/{escape_query(model)}/chat/completions",
+            "request_path": lambda model, stream: f"/deployments/{percent_encode(model)}/chat/completions",
             "forwarded_path": _name_deployment,
         },
         supports_model=_takes_no_claude,

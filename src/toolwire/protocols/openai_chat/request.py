@@ -72,7 +72,7 @@ from toolwire.protocols.openai_chat.models import (
     write_stop_sequences,
     write_user,
 )
-from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_keys
 from toolwire.protocols.openai_chat.tools import (
     can_be_chosen,
     has_other_shape,
@@ -592,9 +592,7 @@ def _write_response_format(form: Format) -> Object:
 
 def _write_stream_options(request: Request, out: Object, family: Family, ledger: Ledger) -> None:
     wanted = request.settings.stream_usage
-    options: Object = {}
-    if is_own(request.origin):
-        options = unknown_nested_keys(request.origin.wire, "stream_options", names.STREAM_OPTIONS_KEYS)
+    options = unknown_keys(request.origin, "stream_options", names.STREAM_OPTIONS_KEYS)
     if request.stream and wanted is None and not family.native:
         wanted = True
         ledger.note("default-added", None, "the stream was asked to report its usage")

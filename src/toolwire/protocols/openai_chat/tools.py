@@ -40,7 +40,7 @@ from toolwire.core.tool_choice import NOT_PARALLEL, replace_tool_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_keys
 
 
 def uses_legacy_functions(request: Request | None) -> bool:
@@ -167,7 +167,7 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
         _write_tool_extras(tool, out, family, ledger)
     if not is_own(tool.origin):
         return out
-    inner |= unknown_nested_keys(tool.origin.wire, kind, names.TOOL_SHAPES[kind].tool_keys)
+    inner |= unknown_keys(tool.origin, kind, names.TOOL_SHAPES[kind].tool_keys)
     return restore_original_keys(out, tool.origin, NAME)
 
 
@@ -381,9 +381,7 @@ def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
     inner: Object = {"name": call.name, shape.payload_key: "{}" if blank else call.arguments}
     if legacy:
         return inner
-    if is_own(call.origin):
-        inner |= unknown_nested_keys(call.origin.wire, kind, shape.call_keys)
-    out: Object = {"id": call.id, "type": kind, kind: inner}
+    out: Object = {"id": call.id, "type": kind, kind: inner | unknown_keys(call.origin, kind, shape.call_keys)}
     if is_own_seal(call.seal):
         out["extra_content"] = write_seal(call.seal)
     return restore_original_keys(out, call.origin, NAME)

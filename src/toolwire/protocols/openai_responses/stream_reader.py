@@ -30,7 +30,7 @@ from toolwire.core.json_values import (
     get_timestamp,
 )
 from toolwire.core.logprobs import identify_field
-from toolwire.core.provenance import ReadContext, odd_shape
+from toolwire.core.provenance import ReadContext, not_verbatim, odd_shape
 from toolwire.core.sse import Frame
 from toolwire.protocols.openai_responses import names
 from toolwire.protocols.openai_responses.content import (
@@ -358,10 +358,10 @@ class StreamReader(FrameReader):
             arguments, incomplete = "", False
             if isinstance(part, Call):
                 self._has_calls, arguments, incomplete = True, part.arguments, part.incomplete
-                part = replace(part, arguments="", incomplete=False, origin=_loosen(part.origin))
+                part = replace(part, arguments="", incomplete=False, origin=not_verbatim(part.origin))
             elif isinstance(part, ProviderCall):
                 arguments = part.arguments
-                part = replace(part, arguments="", origin=_loosen(part.origin))
+                part = replace(part, arguments="", origin=not_verbatim(part.origin))
             started = self._start_part(item, number, part)
             self._add_delta(started, arguments, ev.ArgumentsDelta)
             self._end_part(started, incomplete)
@@ -504,7 +504,7 @@ class StreamReader(FrameReader):
         whole = read_reasoning(node, path, self._reading)
         part = item.parts.get(0)
         if part is None:
-            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=_loosen(whole.origin)))
+            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=not_verbatim(whole.origin)))
         self._add_delta(part, _remaining_text(part.pieces, whole.text))
         if whole.seal is not None and part.is_open:
             self._events.append(ev.SealDelta(part.index, whole.seal, self._frame))
@@ -515,7 +515,7 @@ class StreamReader(FrameReader):
     def _start_call(self, item: _StreamItem, node: Object, path: Path) -> _OpenPart:
         call = read_call(node, path, names.SHAPE_BY_CALL_TYPE[item.type], self._reading)
         self._has_calls = True
-        call = replace(call, arguments="", incomplete=False, origin=_loosen(call.origin))
+        call = replace(call, arguments="", incomplete=False, origin=not_verbatim(call.origin))
         part = self._start_part(item, 0, call)
         for text in item.held_back:
             self._add_delta(part, text, ev.ArgumentsDelta)
@@ -558,11 +558,6 @@ def _finished_position(item: _StreamItem, number: int, count: int, path: Path) -
     if max(known) >= count:
         raise Malformed(path, "the finished message has other parts than its deltas")
     return known.setdefault(number, len(known))
-
-
-def _loosen(origin: Origin | None) -> Origin | None:
-    """The origin of a part whose text or arguments come as deltas."""
-    return None if origin is None else replace(origin, intact=False)
 
 
 def _remaining_text(pieces: list[str], whole: str | None) -> str:
