@@ -36,6 +36,7 @@ class EventWriter:
     _methods: ClassVar[Mapping[type, Callable[[Any, Any], bytes]]]
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls._methods = {event: getattr(cls, name) for event, name in _METHODS.items()}
 
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
@@ -82,6 +83,12 @@ class EventWriter:
         if event.choice == 0:
             self._finish = event.finish
         return b""
+
+    def write_start(self, event: ev.ResponseStart) -> bytes:
+        raise NotImplementedError
+
+    def write_response_end(self, event: ev.ResponseEnd) -> bytes:
+        raise NotImplementedError
 
     def write_failure(self, event: ev.ResponseFailed) -> bytes:
         raise NotImplementedError

@@ -60,7 +60,7 @@ class FrameReader:
         """Takes the text of a frame that the template recognised; set with the template."""
 
     def feed(self, data: bytes) -> list[Event]:
-        self._template, self._events = None, []
+        self._events = []
         if self._is_over:
             return self._events
         try:

@@ -1,19 +1,15 @@
-"""Writes an Anthropic stream: each part is a content block, and one block is open at a time.
-
-A part opens its block when it has something to write and no other block is open; a call is never interrupted.
-"""
+"""Writes an Anthropic stream: each part is a content block."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from toolwire.core import events as ev
 from toolwire.core import tokens
+from toolwire.core.block_writer import BlockPart, BlockWriter
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.event_writer import EventWriter
 from toolwire.core.ir import (
     Call,
     Citation,
@@ -23,7 +19,6 @@ from toolwire.core.ir import (
     ProviderResult,
     Reasoning,
     Refusal,
-    Seal,
     Text,
     Usage,
     source_path,
@@ -61,46 +56,17 @@ _DELTA_TYPES: Mapping[type, str] = {
 """The type of a part's deltas and the key of their text; all other parts have text deltas."""
 
 
-class _OpenPart:
-    """A part that was started."""
-
-    __slots__ = ("block_number", "citations", "delta_head", "is_blank", "is_custom_call", "part", "pieces", "seal")
+class _OpenPart(BlockPart):
+    __slots__ = ("citations", "is_blank")
 
     def __init__(self, part: Part) -> None:
-        self.part = part
-        self.is_custom_call = isinstance(part, Call) and part.kind == "custom"
-        self.block_number = -1
-        """The index of its open block; -1 if it has none."""
-        self.delta_head = b""
-        """The bytes of a delta before its text."""
+        super().__init__(part)
         self.is_blank = True
-        self.pieces: list[str] = []
+        """Are there no arguments yet?"""
         self.citations: list[Citation] = []
-        self.seal: Seal | None = None
-
-    def take_block(self, number: int) -> None:
-        """Write into this block from now on."""
-        self.block_number = number
-        kind = _DELTA_TYPES.get(type(self.part), _TEXT_DELTA)
-        data = f'{{"type":"content_block_delta","index":{number},"delta":{{"type":{kind}'
-        self.delta_head = b"event: content_block_delta\ndata: " + data.encode()
 
     def write_delta(self, text: str) -> bytes:
         return self.delta_head + encode(text) + b"}}\n\n"
-
-
-def _has_output(open_part: _OpenPart, event: ev.PartEvent) -> bool:
-    """Does this event write something now?"""
-    part = open_part.part
-    if isinstance(event, ev.PartEnd):
-        return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or open_part.seal is not None)
-    if isinstance(event, ev.PartStart):
-        if isinstance(part, (Text, Refusal, Reasoning, ProviderResult)):
-            return bool(part.text)
-        return isinstance(part, (Call, ProviderCall))
-    if isinstance(event, ev.TextDelta):
-        return bool(event.text) and not isinstance(part, ProviderResult)
-    return isinstance(event, ev.ArgumentsDelta) or (isinstance(event, ev.CitationDelta) and isinstance(part, Text))
 
 
 _STRUCTURE_EVENTS = frozenset(
@@ -108,20 +74,14 @@ _STRUCTURE_EVENTS = frozenset(
 )
 
 
-class StreamWriter(EventWriter):
+class StreamWriter(BlockWriter[_OpenPart]):
     protocol = NAME
+    part_type = _OpenPart
 
     def __init__(self, ledger: Ledger, context: WriteContext) -> None:
         super().__init__(ledger, context)
-        self._open_parts: dict[int, _OpenPart] = {}
-        self._open_index: int | None = None
-        """The part whose block is open."""
-        self._waiting: OrderedDict[int, list[ev.PartEvent]] = OrderedDict()
-        self._is_releasing = False
-        self._block_count = 0
         self._message_id = ""
         self._tool_use = ProviderToolUse(context.request)
-        self._has_refusal = False
 
     def delta_writer(self, kind: type[ev.Delta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
@@ -135,22 +95,9 @@ class StreamWriter(EventWriter):
         return None if is_collected else open_part.write_delta
 
     def track_event(self, event: ev.Event) -> None:
+        super().track_event(event)
         if isinstance(event, ev.PartStart):
-            open_part = self._open_parts[event.index] = _OpenPart(event.part)
-            open_part.take_block(self._block_count)
-            self._block_count += 1
-            open_part.is_blank = False
-            self._open_index = event.index
-        elif isinstance(event, ev.PartEnd):
-            self._open_parts.pop(event.index, None)
-            if self._open_index == event.index:
-                self._open_index = None
-        elif isinstance(event, ev.UsageUpdate):
-            self._usage = event.usage
-        elif isinstance(event, ev.ChoiceEnd):
-            self._finish = event.finish
-        else:
-            super().track_event(event)
+            self._open_parts[event.index].is_blank = False
 
     # --- the message ---
 
@@ -180,9 +127,7 @@ class StreamWriter(EventWriter):
 
     def write_response_end(self, event: ev.ResponseEnd) -> bytes:
         self._ended = True
-        out = self._write_block_stop() if self._open_index is not None else b""
-        if self._waiting:
-            out += self._release_waiting(True)
+        out = self._write_block_stop() + self._release_waiting(True)
         more = self._tool_use.take_final_parts(self._finish, self._message_id)
         if more:
             out += self._write_whole_blocks(more)
@@ -203,52 +148,27 @@ class StreamWriter(EventWriter):
 
     # --- parts ---
 
-    def _write_part(self, event: ev.PartEvent) -> bytes:
-        index, kind = event.index, type(event)
+    def _needs_block(self, open_part: _OpenPart, event: ev.PartEvent) -> bool:
+        """Does this event write something now?"""
+        part = open_part.part
+        if isinstance(event, ev.PartEnd):
+            is_text = isinstance(part, (Text, Refusal))
+            return not is_text and (not isinstance(part, Reasoning) or open_part.seal is not None)
         if isinstance(event, ev.PartStart):
-            if event.choice != 0:
-                what = f"answer {event.choice} was left out"
-                self._ledger.note("no-counterpart", None, what, "there is one answer only")
-                return b""
-            open_part = self._open_parts[index] = _OpenPart(event.part)
-        elif (found := self._open_parts.get(index)) is not None:
-            open_part = found
-        else:
-            return b""
-        out, holder = b"", self._open_index
-        if self._waiting and index in self._waiting:
-            self._waiting[index].append(event)
-            return b""
-        if holder is not None and holder != index and _has_output(open_part, event):
-            if self._is_inside_call():
-                self._waiting[index] = [event]
-                return b""
-            # Text and thinking can continue in another block; a call cannot.
-            out = self._write_block_stop()
-        out += _PART_EVENT_WRITERS[kind](self, open_part, event)
-        if kind is ev.PartEnd:
-            self._open_parts.pop(index, None)
-            if self._waiting and self._open_index is None and not self._is_releasing:
-                out += self._release_waiting(False)
-        return out
+            if isinstance(part, (Text, Refusal, Reasoning, ProviderResult)):
+                return bool(part.text)
+            return open_part.is_call
+        if isinstance(event, ev.TextDelta):
+            return bool(event.text) and not isinstance(part, ProviderResult)
+        return isinstance(event, ev.ArgumentsDelta) or (isinstance(event, ev.CitationDelta) and isinstance(part, Text))
 
-    write_part_start = write_text = write_arguments = write_seal = write_citation = write_part_end = _write_part
+    def _delta_head(self, number: int, part: Part) -> bytes:
+        kind = _DELTA_TYPES.get(type(part), _TEXT_DELTA)
+        data = f'{{"type":"content_block_delta","index":{number},"delta":{{"type":{kind}'
+        return b"event: content_block_delta\ndata: " + data.encode()
 
-    def _release_waiting(self, force: bool) -> bytes:
-        """Write the parts that waited, in their order, until one of them is a call that has not ended. A provider can
-        open thousands at once, so each is written once."""
-        out: list[bytes] = []
-        self._is_releasing = True
-        while self._waiting and (force or not self._is_inside_call()):
-            out.extend(map(self._write_part, self._waiting.popitem(last=False)[1]))
-            if force and self._open_index is not None:
-                out.append(self._write_block_stop())
-        self._is_releasing = False
-        return b"".join(out)
-
-    def _is_inside_call(self) -> bool:
-        holder = self._open_index
-        return holder is not None and isinstance(self._open_parts[holder].part, (Call, ProviderCall))
+    def _write_stop(self, number: int) -> bytes:
+        return _BLOCK_STOP + str(number).encode() + b"}\n\n"
 
     def _write_whole_blocks(self, parts: list[Part]) -> bytes:
         """Blocks that are complete when they start."""
@@ -260,28 +180,20 @@ class StreamWriter(EventWriter):
         return b"".join(out)
 
     def _write_block_start(self, index: int, open_part: _OpenPart, block: Object) -> bytes:
-        number, self._open_index = self._block_count, index
-        open_part.take_block(number)
-        self._block_count += 1
-        return _BLOCK_START + str(number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
+        number = str(self._block_count).encode()
+        self._take_block(index, open_part)
+        return _BLOCK_START + number + b',"content_block":' + encode(block) + b"}\n\n"
 
     def _ensure_block(self, index: int, open_part: _OpenPart) -> bytes:
         """Start a block of text or thinking, unless the part has one."""
-        if open_part.block_number >= 0:
+        if open_part.delta_head:
             return b""
         is_thinking = isinstance(open_part.part, Reasoning)
         return self._write_block_start(index, open_part, _EMPTY_THINKING_BLOCK if is_thinking else _EMPTY_TEXT_BLOCK)
 
-    def _write_block_stop(self) -> bytes:
-        """Close the open block."""
-        assert self._open_index is not None
-        open_part = self._open_parts[self._open_index]
-        number, open_part.block_number, self._open_index = open_part.block_number, -1, None
-        return _BLOCK_STOP + str(number).encode() + b"}\n\n"
-
     def _write_block_delta(self, index: int, open_part: _OpenPart, delta: Object) -> bytes:
         out = self._ensure_block(index, open_part)
-        event = {"type": "content_block_delta", "index": open_part.block_number, "delta": delta}
+        event = {"type": "content_block_delta", "index": self._block_count - 1, "delta": delta}
         return out + write_event_frame("content_block_delta", encode(event))
 
     def _write_part_start(self, open_part: _OpenPart, event: ev.PartStart) -> bytes:
@@ -329,7 +241,7 @@ class StreamWriter(EventWriter):
             open_part.pieces.append(event.text)
             return b""
         out = b""
-        if open_part.block_number < 0:
+        if not open_part.delta_head:
             if isinstance(open_part.part, Text):
                 out = self._write_whole_blocks(self._tool_use.take_missing_results())
             out += self._ensure_block(event.index, open_part)
@@ -362,15 +274,11 @@ class StreamWriter(EventWriter):
         return b"" if wire is None else self._write_block_delta(event.index, open_part, delta)
 
     def _write_part_end(self, open_part: _OpenPart, event: ev.PartEnd) -> bytes:
-        part = open_part.part
-        out = b""
-        if isinstance(part, (Call, ProviderCall)):
-            out = self._write_final_arguments(open_part)
-        elif isinstance(part, Reasoning):
-            out = self._write_signature(open_part, event.index)
-        elif not isinstance(part, (Text, Refusal)):
-            out = self._write_whole_part(open_part, event.index)
-        return out + self._write_block_stop() if self._open_index == event.index else out
+        if open_part.is_call:
+            return self._write_final_arguments(open_part)
+        if isinstance(open_part.part, Reasoning):
+            return self._write_signature(open_part, event.index)
+        return b"" if isinstance(open_part.part, (Text, Refusal)) else self._write_whole_part(open_part, event.index)
 
     def _write_final_arguments(self, open_part: _OpenPart) -> bytes:
         if open_part.is_custom_call:
@@ -402,13 +310,3 @@ class StreamWriter(EventWriter):
                 part = replace(part, text=text, sources=sources, origin=not_verbatim(part.origin))
         block = write_part(part, self._ledger, True)
         return b"" if block is None else self._write_block_start(index, open_part, block)
-
-
-_PART_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
-    ev.PartStart: StreamWriter._write_part_start,
-    ev.TextDelta: StreamWriter._write_text,
-    ev.ArgumentsDelta: StreamWriter._write_arguments,
-    ev.SealDelta: StreamWriter._write_seal,
-    ev.CitationDelta: StreamWriter._write_citation,
-    ev.PartEnd: StreamWriter._write_part_end,
-}
