@@ -205,6 +205,12 @@ def test_marks_that_servers_let_through_are_dropped(text: str, content: str) -> 
         assert "".join(map(str, read_pieces(text, TOOLS, chunks))) == content
 
 
+def test_a_repeated_interjection_is_judged_in_time() -> None:
+    """Each of these words had two readings, so that a minute was not enough for thirty of them."""
+    text = f"{'One moment to look ' * 100}round\n{HERMES}"
+    assert "".join(map(str, read_pieces(text, TOOLS, [text]))) == text
+
+
 def test_the_recipient_all_is_dropped_where_it_is_one() -> None:
     for chunks in every_split("all\nHello."):
         assert "".join(map(str, read_pieces("all\nHello.", TOOLS, chunks, tool_format="functionary_v32"))) == "Hello."

@@ -85,22 +85,19 @@ _SEEK: Final = (
     r"(?:v[eé]ri?fi\w*|comprob\w*|comprueb\w*|controll\w*|ver|voir|veo|vedo|vedere|regard\w*|mir\w*|savoir|saber)"
 )
 match_interjection = re.compile(
-    r"\W*(?:(?:ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
+    r"\W*(?>(?:(?:give me )?(?:one|a|just a) (?:moment|second|sec|minute),? (?:while i|to) \w+(?: [\w'’-]+){1,8}"
+    r"|ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
     r"|understood|got it|found (?:it|them)|of course|certainly|absolutely|hello|hi|hm+|interesting|oops|on it|will do"
-    r"|(?:(?:just|give me) )?(?:one|a) (?:moment|second|sec)(?: to (?:look|check)(?: (?:at|into))?(?: (?:it|that"
-    r"|this))?)?"
-    r"|please|thanks?(?: you)?|(?:einen|un|um|один) (?:kleinen |petit )?(?:moment(?:o|ito)?|augenblick"
-    r"|instante?)(?:,? (?:bitte"
-    r"|s['’]il (?:vous|te) plaît|por favor))?"
+    r"|(?:(?:just|give me) )?(?:one|a) (?:moment|second|sec)(?: to (?:look|check))?"
+    r"|please|thanks?(?: you)?|(?:einen|un|um|один) (?:kleinen |petit )?(?:moment(?:o|ito)?|augenblick|instante?)"
+    r"(?:,? (?:bitte|s['’]il (?:vous|te) plaît|por favor))?"
     r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
     r"|happy to (?:check|look|help)|prima|super|gut|sofort|gleich|alles klar|in ordnung|perfekt|parfait|très bien"
     r"|d['’]accord|perfecto|muy bien|de acuerdo|bien"
     r"|perfeito|certo|perfetto|va bene|хорошо|отлично|好的?|明白了?|はい|わかりました|네|nun|maintenant"
     r"|right away|so far,? so good|(?:that['’]s |what )?an? (?:great|good|excellent|interesting) question"
-    r"|(?:give me )?(?:one|a|just a) (?:moment|second|sec|minute),? (?:while i|to) \w+(?: [\w'’-]+){1,8}"
-    r"|(?:(?:i['’]ll|i will|i can|i['’]d be|i['’]m|i would be|let me)(?: be)? )?(?:(?:happy"
-    r"|glad) to )?help(?: you)?(?: out)?"
-    r"(?: with (?:that|this))?"
+    r"|(?:(?:i['’]ll|i will|i can|i['’]d be|i['’]m|i would be|let me)(?: be)? )?(?:(?:happy|glad) to )?help(?: you)?"
+    r"(?: out)?(?: with (?:that|this))?"
     r"|right|no (?:problem|worries|matches|results|luck)(?: found)?|all (?:green|good)|almost (?:there|done)"
     r"|i can (?:help with|do) that|what['’]s up"
     r"|now|first|then|so|wait|i see|court)\W+)+",
@@ -331,5 +328,5 @@ _FOREIGN_LINES: Final = (
     r"\\(?:begin|verb|texttt|lstinline|item|end)|(?:bc|bq|pre|notextile)\.{1,2}[ \t]|.*\bThought:",
     r"</?(?:pre|code|samp|kbd|tt|example|blockquote|details|summary|li|td|th|tr|p|div|span)\b",
 )
-match_foreign_line = re.compile(rf"[ \t]*(?:{'|'.join(_FOREIGN_LINES)})", re.IGNORECASE).match
+match_foreign_line = re.compile(rf"[ \t]*+(?:{'|'.join(_FOREIGN_LINES)})", re.IGNORECASE).match
 """A line that no model writes before a call."""
