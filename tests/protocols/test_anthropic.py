@@ -743,6 +743,13 @@ def test_text_is_not_held_back() -> None:
     assert [bool(writer.write(event)) for event in events] == [True, False, True, True, True]
 
 
+def test_a_text_that_begins_with_a_citation_waits_for_the_end_of_a_call() -> None:
+    cited = PartStart(1, Text("", (Citation("https://a.org", "A", "a"),)))
+    data = write_events(make_events(call(0), cited, PartEnd(1), ArgumentsDelta(0, '{"a":1}'), PartEnd(0)))
+    blocks = [(event, node["index"]) for event, node in frames(data) if event and "block_st" in event]
+    assert blocks == [(f"content_block_{what}", number) for number in (0, 1) for what in ("start", "stop")]
+
+
 def test_a_refusal_is_text_with_its_own_reason() -> None:
     book = ledger()
     data = write_events(make_events(PartStart(0, Refusal("")), TextDelta(0, "No."), PartEnd(0)), book)

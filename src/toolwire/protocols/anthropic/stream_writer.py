@@ -156,7 +156,7 @@ class StreamWriter(BlockWriter[_OpenPart]):
             return not is_text and (not isinstance(part, Reasoning) or open_part.seal is not None)
         if isinstance(event, ev.PartStart):
             if isinstance(part, (Text, Refusal, Reasoning, ProviderResult)):
-                return bool(part.text)
+                return bool(part.text or (isinstance(part, Text) and part.citations))
             return open_part.is_call
         if isinstance(event, ev.TextDelta):
             return bool(event.text) and not isinstance(part, ProviderResult)
