@@ -493,8 +493,6 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
     return messages
 
 
-# --- thinking ---------------------------------------------------------------------------------------------------------
-
 # --- Thinking settings: `thinking` (off, a budget, or adaptive) and `output_config.effort` ---
 
 

@@ -400,9 +400,6 @@ def _note_schema_changes(changes: tuple[SchemaChange, ...], where: Path, owner: 
         ledger.note("schema-rewritten", where, f"the schema of {owner}{at}: {change.what}")
 
 
-# --- Tools that Anthropic runs itself: their calls (`server_tool_use`) and results (`…_tool_result`) ---
-
-
 # --- calls and results of tools that Anthropic runs (`server_tool_use` and `…_tool_result`) ---------------------------
 
 TOOL_BY_RESULT_TYPE = {f"{tool}_tool_result": tool for tool in names.PROVIDER_TOOL_VERSIONS}

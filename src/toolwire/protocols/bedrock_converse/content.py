@@ -55,11 +55,11 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
 from toolwire.protocols.bedrock_converse import names
 from toolwire.protocols.bedrock_converse.models import UNKNOWN, Family
-from toolwire.protocols.bedrock_converse.names import NAME, is_foreign, is_own, is_own_seal, own_block
+from toolwire.protocols.bedrock_converse.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, own_block
 
 CACHE_POINT = "cachePoint"
 _CACHEABLE = (Text, Media, Call, Result)
@@ -357,24 +357,16 @@ def write_cache_point(cache: str, ledger: Ledger, where: Path) -> Object:
 
 def write_part(part: Part, writing: Writing) -> Object | None:
     """One block, or None if there is none for the part."""
-    origin = part.origin
-    if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, dict):
-        _keep_document_name(part, writing)
-        if not writing.in_response and _is_refused_block(part):
-            writing.ledger.note("empty-omitted", source_path(part), "a text without words was left out")
-            return None
-        return origin.wire
-    return PART_WRITERS[type(part)](part, writing)
-
-
-def _is_refused_block(part: Part) -> bool:
-    """A model writes empty blocks of citations, and refuses to get them back (botocore#3525)."""
-    return type(part) is Text and not part.text.strip() and bool(own_block(part.origin, "citationsContent"))
-
-
-def _keep_document_name(part: Part, writing: Writing) -> None:
+    if (wire := intact_wire(part.origin)) is None:
+        return PART_WRITERS[type(part)](part, writing)
     if type(part) is Media and part.kind == "file":
         writing.document_names.add(part.name)
+    # A model writes empty blocks of citations, and refuses to get them back (botocore#3525).
+    is_blank = type(part) is Text and not part.text.strip() and bool(wire.get("citationsContent"))
+    if is_blank and not writing.in_response:
+        writing.ledger.note("empty-omitted", source_path(part), "a text without words was left out")
+        return None
+    return wire
 
 
 def _write_text(part: Text, writing: Writing) -> Object | None:
@@ -394,9 +386,9 @@ def _write_text(part: Text, writing: Writing) -> Object | None:
 
 
 def write_citation(item: Citation, part: Part, writing: Writing) -> Object | None:
-    origin, ledger = item.origin, writing.ledger
-    if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, dict):
-        return origin.wire
+    ledger = writing.ledger
+    if (wire := intact_wire(item.origin)) is not None:
+        return wire
     where = source_path(item) or source_path(part)
     if not item.url or not writing.in_response:
         ledger.note("citation-dropped", where, f"a citation of `{item.url or item.title}` was left out")

@@ -40,8 +40,6 @@ class Family(Struct, frozen=True, kw_only=True):
     max_cache_points: int | None = None
     signs_reasoning: bool = False
     """Does it refuse thinking without its signature?"""
-    seals_reasoning: bool = True
-    """May thinking have a signature? Others refuse the member, also when it is empty."""
     has_status: bool = True
     """May a result have a status?"""
     sampling: bool = True
@@ -79,14 +77,14 @@ _CLAUDE_ROWS: tuple[tuple[Version, Family], ...] = (
 )
 """The first version, and what it accepts: platform.claude.com, November 2026. Its own API is the same."""
 
-_OTHERS = Family(caches=False, caches_tools=False, seals_reasoning=False, has_status=False)
+_OTHERS = Family(caches=False, caches_tools=False, has_status=False)
 _VENDORS: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"nova-2|nova-premier-v[2-9]"), Family(
-        vendor="amazon", thinking="nova", efforts=EFFORTS_TO_HIGH, caches_tools=False, seals_reasoning=False,
+        vendor="amazon", thinking="nova", efforts=EFFORTS_TO_HIGH, caches_tools=False,
         has_top_k="nova",
     )),
     (re.compile(r"amazon\.nova|nova-(?:micro|lite|pro|premier|canvas|sonic)"), Family(
-        vendor="amazon", caches_tools=False, seals_reasoning=False, has_top_k="nova",
+        vendor="amazon", caches_tools=False, has_top_k="nova",
     )),
     (re.compile(r"gpt-oss|openai\.gpt"), replace(
         _OTHERS, vendor="openai", thinking="effort", efforts=EFFORTS_TO_HIGH,

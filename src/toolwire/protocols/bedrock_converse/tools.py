@@ -38,7 +38,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.bedrock_converse import names
 from toolwire.protocols.bedrock_converse.content import (
@@ -48,7 +48,7 @@ from toolwire.protocols.bedrock_converse.content import (
     write_cache_point,
 )
 from toolwire.protocols.bedrock_converse.models import Family
-from toolwire.protocols.bedrock_converse.names import NAME, is_own
+from toolwire.protocols.bedrock_converse.names import NAME, intact_wire, is_own
 
 NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 _CONFIG_PATH: Path = (None, "toolConfig")
@@ -231,8 +231,8 @@ def is_written(tool: AnyTool) -> bool:
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     origin = tool.origin
-    if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, dict):
-        return origin.wire
+    if (wire := intact_wire(origin)) is not None:
+        return wire
     if isinstance(tool, Opaque):
         # litellm#24668: an unknown kind of tool became one without a name.
         ledger.note_opaque(tool)
@@ -286,9 +286,8 @@ def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
 
 
 def _write_choice(choice: ToolChoice, facts: Family, own: Origin | None, ledger: Ledger) -> Object | None:
-    origin = choice.origin
-    if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, dict):
-        return origin.wire
+    if (wire := intact_wire(choice.origin)) is not None:
+        return wire
     is_forced = choice.mode in ("required", "one") or choice.required
     if is_forced and not facts.forcing and own is None:
         what, why = "the model may, but need not call a tool", "this model cannot be forced to"
