@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -254,17 +254,18 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     rows = (line.split() for line in table.strip().splitlines())
     endpoints: list[PassthroughEndpoint] = []
     for methods, path, *words in rows:
-        place = next((word for word in ("body", "form", "path") if word in words), "")
-        objects = next((word for word in ("create", "list", "use") if word in words), "")
-        cost = next((word for word in ("free", "storage", "counts-input", "counts-tokens") if word in words), "")
-        flags = ("runs-models", "reads-files", "names-objects")
-        unknown = set(words) - {place, objects, cost, *flags}
-        if unknown:
-            raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")
-        given = [flag in words for flag in flags]
-        row = (frozenset(methods.split(",")), path, place, objects, *given, cost.removeprefix("counts-"))
-        endpoints.append(PassthroughEndpoint(*row))  # type: ignore[arg-type]
+        fields = dict(_ENDPOINT_WORDS[word] for word in words)
+        endpoints.append(PassthroughEndpoint(frozenset(methods.split(",")), path, **fields))
     return tuple(endpoints)
+
+
+_ENDPOINT_WORDS: Mapping[str, tuple[str, Any]] = {
+    **{word: ("model_place", word) for word in ("body", "form", "path")},
+    **{word: ("objects", word) for word in ("create", "list", "use")},
+    **{flag.replace("_", "-"): (flag, True) for flag in ("runs_models", "reads_files", "names_objects")},
+    **{word: ("cost", word.removeprefix("counts-")) for word in ("free", "storage", "counts-input", "counts-tokens")},
+}
+"""The field that each word sets, and its value."""
 
 
 Modality: TypeAlias = Literal["text", "image", "audio", "video", "file"]

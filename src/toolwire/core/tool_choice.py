@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, replace_fields, source_path
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Opaque,
+    ProviderTool,
+    Request,
+    Tool,
+    ToolChoice,
+    ToolName,
+    replace_fields,
+    source_path,
+)
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
 
@@ -77,3 +88,9 @@ def replace_tool_choice(body: Object, choice: Json) -> Object:
     disabled = body["tool_choice"].get(NOT_PARALLEL)
     parallel = {"parallel_tool_calls": not disabled} if isinstance(disabled, bool) else {}
     return {**parallel, **body, "tool_choice": choice}
+
+
+def list_called_names(request: Request) -> list[str]:
+    """The names of all tools that were called in the conversation, in order."""
+    calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
+    return list(dict.fromkeys(call.name for call in calls))

@@ -47,6 +47,7 @@ from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, present_settings, restore_original_keys
 from toolwire.core.response_format import ONLY_JSON_INSTRUCTION, schema_instruction
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
+from toolwire.core.tool_choice import list_called_names
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.content import collapse_single_text, read_content, write_content, write_parts
 from toolwire.protocols.anthropic.models import (
@@ -231,18 +232,12 @@ def _write_tools_and_choice(request: Request, facts: Family, own: Origin | None,
     else:
         tools = write_tools(offered, ledger, own.wire.get("tools"))
     choice = write_tool_choice(request, facts, bool(tools), ledger)
-    if not tools and (called := _called_names(request)):
+    if not tools and (called := list_called_names(request)):
         tools, choice = _declare_called_tools(called, ledger), {"type": "none"}
     if tools or _was_empty(own, "tools"):
         out["tools"] = tools
     if choice is not None:
         out["tool_choice"] = choice
-
-
-def _called_names(request: Request) -> list[str]:
-    """The names of all tools that were called in the conversation, in order."""
-    calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
-    return list(dict.fromkeys(call.name for call in calls))
 
 
 def _declare_called_tools(called: list[str], ledger: Ledger) -> list[Object]:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import (
     AnyTool,
-    Call,
     Opaque,
     Origin,
     ProviderTool,
@@ -39,7 +38,7 @@ from toolwire.core.json_values import (
 from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
-from toolwire.core.tool_choice import fit_tool_choice
+from toolwire.core.tool_choice import fit_tool_choice, list_called_names
 from toolwire.protocols.bedrock_converse import names
 from toolwire.protocols.bedrock_converse.content import (
     CACHE_POINT,
@@ -138,7 +137,7 @@ def write_tool_config(request: Request, facts: Family, own: Origin | None, ledge
     choice = request.choice
     if choice is not None and written:
         choice = fit_tool_choice(choice, request.tools, is_written, ledger)
-    called = _called_names(request)
+    called = list_called_names(request)
     if not written and called:
         written = _declare_called_tools(called, ledger)
         choice = None
@@ -176,7 +175,7 @@ def _select_offered(request: Request, ledger: Ledger) -> tuple[AnyTool, ...]:
         return tools
     where = source_path(choice)
     chosen = {tool.name for tool in choice.tools} if choice.mode == "allowed" else set()
-    called = set(_called_names(request))
+    called = set(list_called_names(request))
     kept = tuple([tool for tool in tools if isinstance(tool, Opaque) or tool.name in chosen | called])
     if len(kept) < len(tools):
         ledger.note("choice-mapped", where, "only the tools that may be called are declared")
@@ -184,12 +183,6 @@ def _select_offered(request: Request, ledger: Ledger) -> tuple[AnyTool, ...]:
             if tool not in kept:
                 ledger.note("choice-mapped", source_path(tool), "the tool was left out, because it may not be called")
     return kept if len(kept) < len(tools) else tools
-
-
-def _called_names(request: Request) -> list[str]:
-    """The names of all tools that were called in the conversation, in order."""
-    calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
-    return list(dict.fromkeys(call.name for call in calls))
 
 
 def _declare_called_tools(called: list[str], ledger: Ledger) -> list[Object]:
