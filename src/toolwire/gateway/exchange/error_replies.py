@@ -195,36 +195,36 @@ def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:
 
 
 def provider_failure(
-    call: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
+    request: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
 ) -> AttemptFailed:
     """A failure of the provider as an error of the client's protocol: of an answer with status 200, or of another
     protocol. `headers` are those of the provider that the client gets."""
-    failure = _with_opening(call, name_provider(upstream, failure))
-    return provider_error(failure, error_reply(call.client_codec, failure, upstream, headers))
+    failure = _with_opening(request, name_provider(upstream, failure))
+    return provider_error(failure, error_reply(request.client_codec, failure, upstream, headers))
 
 
 def used_up_failure(
-    call: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
+    request: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
 ) -> AttemptFailed:
     """A limit of a provider of the client's own protocol that opens late. Its words stay, but in Chat and Responses the
     error is another one: after their own, agents were seen to wait for hours without a word."""
-    error = call.client_codec.write_error(_with_opening(call, failure))
+    error = request.client_codec.write_error(_with_opening(request, failure))
     return passed_failure(upstream, failure, error.status, {**error.headers, **headers}, encode(error.body))
 
 
-def _with_opening(call: GatewayRequest, failure: Failure) -> Failure:
+def _with_opening(request: GatewayRequest, failure: Failure) -> Failure:
     """With the time at which a limit opens."""
     wait = failure.retry_after
-    return failure if wait is None else replace(failure, opens_at=int(call.now + wait))
+    return failure if wait is None else replace(failure, opens_at=int(request.now + wait))
 
 
-def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
+def stream_failure_for_agent(request: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
     """The failure as a stream, for agents that understand this kind of failure only in the stream."""
-    client = call.client_codec
+    client = request.client_codec
     agents = client.http.failures_sent_in_stream.get(failed.failure.kind)
-    if not call.stream or not agents or recognise_agent(call.headers.get("user-agent", ""))[0] not in agents:
+    if not request.stream or not agents or recognise_agent(request.headers.get("user-agent", ""))[0] not in agents:
         return failed
-    context = WriteContext(now=int(call.now), seed=call.record.request_id)
+    context = WriteContext(now=int(request.now), seed=request.record.request_id)
     writer = client.make_stream_writer(Ledger(client.name, client.name), context)
     body = writer.write(ResponseFailed(failed.failure)) + writer.close()
     headers = {**failed.reply.headers, "content-type": client.http.framing.content_type}
@@ -239,22 +239,22 @@ def retry_wait(failure: Failure, retries: int) -> float:
 
 
 def gateway_error(
-    call: GatewayRequest, failure: Failure, upstream: Upstream | None = None, can_fall_back: bool = False
+    request: GatewayRequest, failure: Failure, upstream: Upstream | None = None, can_fall_back: bool = False
 ) -> AttemptFailed:
     """An error of the gateway itself; with an upstream, about what its provider needs or cannot do."""
-    return AttemptFailed(failure, error_reply(call.client_codec, failure, upstream), False, can_fall_back)
+    return AttemptFailed(failure, error_reply(request.client_codec, failure, upstream), False, can_fall_back)
 
 
-def limit_error(call: GatewayRequest, refusal: Refusal) -> AttemptFailed:
+def limit_error(request: GatewayRequest, refusal: Refusal) -> AttemptFailed:
     """A limit of the operator refuses the request: with the rate-limit headers of the client's dialect."""
-    headers = call.client_codec.http.write_rate_limits(refusal.rate_limits, call.now)
-    reply = error_reply(call.client_codec, refusal.failure, None, headers)
+    headers = request.client_codec.http.write_rate_limits(refusal.rate_limits, request.now)
+    reply = error_reply(request.client_codec, refusal.failure, None, headers)
     return AttemptFailed(refusal.failure, reply, can_fall_back=refusal.depends_on_target)
 
 
-def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
+def transport_error(request: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
     failure = transport_failure(upstream, error)
-    reply, can_retry = error_reply(call.client_codec, failure, upstream), TRANSPORT_ERROR_REPLIES[error.kind][2]
+    reply, can_retry = error_reply(request.client_codec, failure, upstream), TRANSPORT_ERROR_REPLIES[error.kind][2]
     # Without descriptors or memory no other provider can be asked either, and this one must not be blamed.
     return AttemptFailed(failure, reply, can_retry, can_fall_back=error.kind not in OWN_LIMITS)
 
@@ -271,32 +271,32 @@ def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
     return Failure(kind, what, status, error.kind)
 
 
-def unreadable_response(call: GatewayRequest, upstream: Upstream, error: Malformed) -> AttemptFailed:
+def unreadable_response(request: GatewayRequest, upstream: Upstream, error: Malformed) -> AttemptFailed:
     what = f"{_describe_provider(upstream)} sent something that is not a response of its protocol ({error})"
     failure = Failure("upstream", f"{what}: check its base_url and protocols", 502, "invalid_answer")
-    return AttemptFailed(failure, error_reply(call.client_codec, failure, upstream), True, True)
+    return AttemptFailed(failure, error_reply(request.client_codec, failure, upstream), True, True)
 
 
-def redirect_error(call: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
+def redirect_error(request: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
     what = f"{_describe_provider(upstream)} answered with a redirect ({status}): check its base_url"
-    return gateway_error(call, Failure("upstream", what, 502, "redirection"), upstream, can_fall_back=True)
+    return gateway_error(request, Failure("upstream", what, 502, "redirection"), upstream, can_fall_back=True)
 
 
-def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
+def missing_key_error(request: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
     """The provider has no key, or it needs the client's own and the client sent none."""
     provider = upstream.provider
     if provider.is_key_missing:
         what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and start again"
         failure = Failure("authentication", what, 401, "provider_key_missing")
-        return gateway_error(call, failure, upstream, can_fall_back=True)
-    if call.caller.provider_credential:
+        return gateway_error(request, failure, upstream, can_fall_back=True)
+    if request.caller.provider_credential:
         return None
     what = f"the provider `{provider.name}` needs your own key for it: send it as your client usually does"
-    hint = "; send the key of this gateway in the header x-toolwire-key" if call.caller.key is not None else ""
-    return gateway_error(call, Failure("authentication", what + hint, 401), upstream)
+    hint = "; send the key of this gateway in the header x-toolwire-key" if request.caller.key is not None else ""
+    return gateway_error(request, Failure("authentication", what + hint, 401), upstream)
 
 
-def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable_summary: bool) -> AttemptFailed:
+def missing_turns_error(request: GatewayRequest, upstream: Upstream, has_unreadable_summary: bool) -> AttemptFailed:
     """Earlier turns are missing, or they were compacted by another provider, and only that one can read them: an answer
     without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
@@ -308,7 +308,7 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
         what = "this request holds a compacted history that can only be read by the provider that made it"
         hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
         code = "invalid_encrypted_content"
-    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, code), upstream)
+    return gateway_error(request, Failure("invalid", f"{what}; {hint}", 400, code), upstream)
 
 
 def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:
@@ -372,14 +372,14 @@ def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, b
     return None
 
 
-def unsaved_seal_codes(call: GatewayRequest) -> tuple[str, ...]:
-    return ("seal-dropped",) if call.signature_store is not None and call.signature_store.has_failed else ()
+def unsaved_seal_codes(request: GatewayRequest) -> tuple[str, ...]:
+    return ("seal-dropped",) if request.signature_store is not None and request.signature_store.has_failed else ()
 
 
-def loss_refused_error(call: GatewayRequest, upstream: Upstream, lost: Sequence[Loss]) -> AttemptFailed:
+def loss_refused_error(request: GatewayRequest, upstream: Upstream, lost: Sequence[Loss]) -> AttemptFailed:
     """The translation would lose something, and the operator forbids that (`on_loss = "refuse"`)."""
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])
     more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
     what = f"the provider `{upstream.provider.name}` cannot get all of this request, and losses are not allowed here"
     failure = Failure("invalid", f"{what}: {listed}{more}", 400, "loss_refused", lost[0].path)
-    return gateway_error(call, failure, upstream)
+    return gateway_error(request, failure, upstream)

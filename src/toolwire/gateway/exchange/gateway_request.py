@@ -383,13 +383,13 @@ class AccountChooser(Protocol):
     def choose_account(self, provider: Provider, session: str, model: str, now: float) -> Provider:
         """The account for a request that is sent only once; the provider itself if it has no others."""
 
-    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+    def choose_targets(self, request: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         """The targets to be asked, in their order, with the accounts of their providers."""
 
     def find_home(self, provider: Provider, session: str) -> Provider:
         """The account that a session belongs to, whether it rests or not."""
 
-    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+    def note_rate_limits(self, request: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
         """Keep what an account's provider says of its limits."""
 
 
@@ -397,11 +397,11 @@ class ImageDescriber(Protocol):
     """Describes images for models that cannot see."""
 
     async def describe_images(
-        self, call: GatewayRequest, model: str, images: Sequence[Media]
+        self, request: GatewayRequest, model: str, images: Sequence[Media]
     ) -> Mapping[str, ImageDescription]: ...
 
     async def describe_results(
-        self, call: GatewayRequest, model: str, results: tuple[Result, ...]
+        self, request: GatewayRequest, model: str, results: tuple[Result, ...]
     ) -> tuple[Result, ...]: ...
 
 
@@ -458,7 +458,7 @@ class PassthroughRequest(Struct, eq=False):
     attempt: Attempt
     upstream: Upstream
     body: bytes
-    call: GatewayRequest
+    request: GatewayRequest
     make_exchange: Callable[[GatewayRequest, Attempt], Exchange]
     cached_exchange: Exchange | None = None
     is_passthrough: ClassVar[bool] = True
@@ -469,7 +469,7 @@ class PassthroughRequest(Struct, eq=False):
     def exchange(self) -> Exchange:
         """Needed only for errors, and for a response that is a stream where none was asked for, or the other way."""
         if self.cached_exchange is None:
-            self.cached_exchange = self.make_exchange(self.call, self.attempt)
+            self.cached_exchange = self.make_exchange(self.request, self.attempt)
         return self.cached_exchange
 
 

@@ -24,42 +24,42 @@ _MAX_CACHED_UPSTREAMS = 16
 _NOT_NEEDED: Headers = ()
 
 
-def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
+def upstream_request_headers(request: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
     """The headers of a request to a provider, except those that are new in every request. Of the client's own headers
     only those that its protocol defines are forwarded."""
     codec, needed = upstream.codec, _NOT_NEEDED
     extra_headers = codec.http.extra_headers
     if extra_headers is not need_no_headers:
-        sent = call.headers if codec.name == call.client_codec.name else EMPTY_MAPPING
+        sent = request.headers if codec.name == request.client_codec.name else EMPTY_MAPPING
         needed = extra_headers(upstream.model, body, sent)
-    cached = call.upstream_headers.get(upstream)
+    cached = request.upstream_headers.get(upstream)
     if cached is not None and cached[0] == needed:
         return cached[1]
-    if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
-        call.upstream_headers.clear()
+    if len(request.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
+        request.upstream_headers.clear()
     tables = OWN_ACCOUNT_HEADERS if upstream.provider.forward_auth else FORWARDED_HEADERS
-    headers = tables[codec.name].select(call.headers) if codec.name == call.client_codec.name else {}
+    headers = tables[codec.name].select(request.headers) if codec.name == request.client_codec.name else {}
     headers |= {**dict(needed), **upstream.headers}
     if upstream.provider.forward_auth:
-        name, value = codec.http.write_credential(call.caller.provider_credential)
+        name, value = codec.http.write_credential(request.caller.provider_credential)
         headers[name] = value
-    hops, gateway_id = call.headers.get(HOPS_HEADER), call.runtime.gateway_id
+    hops, gateway_id = request.headers.get(HOPS_HEADER), request.runtime.gateway_id
     headers[HOPS_HEADER] = f"{hops},{gateway_id}" if hops else gateway_id
     headers.pop(REQUEST_ID_HEADER, None)
-    call.upstream_headers[upstream] = (needed, tuple(headers.items()))
-    return call.upstream_headers[upstream][1]
+    request.upstream_headers[upstream] = (needed, tuple(headers.items()))
+    return request.upstream_headers[upstream][1]
 
 
 def client_response_headers(
-    call: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
+    request: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
 ) -> Mapping[str, str]:
     """The provider's headers that a client gets, its name, and the losses of the translation."""
-    codec, client = upstream.codec, call.client_codec
+    codec, client = upstream.codec, request.client_codec
     if codec.name == client.name:
         headers: Mapping[str, str] = RETURNED_HEADERS[codec.name].select(upstream_headers)
     else:
-        limits = codec.http.read_rate_limits(upstream_headers, call.now)
-        headers = client.http.write_rate_limits(limits, call.now) if limits else EMPTY_MAPPING
+        limits = codec.http.read_rate_limits(upstream_headers, request.now)
+        headers = client.http.write_rate_limits(limits, request.now) if limits else EMPTY_MAPPING
     if loss_codes:
         headers = {**headers, LOSSES_HEADER: _write_losses_header(loss_codes)}
     # The gateway's own come last: another Toolwire as provider names its provider.

@@ -47,16 +47,16 @@ def find_named_session(headers: Mapping[str, str]) -> str:
     return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
-def find_session(call: GatewayRequest) -> str:
+def find_session(request: GatewayRequest) -> str:
     """The session of a request: a digest, because clients choose what it is made from. Sessions of different keys are
     never the same. "" for a request without a conversation."""
-    key, body = call.caller.key, call.body
-    if call.named_session:
-        kind, name = "header", call.named_session
+    key, body = request.caller.key, request.body
+    if request.named_session:
+        kind, name = "header", request.named_session
     elif body.peek.continues:
         kind, name = "continues", body.peek.continues
     else:
-        turns = body.members.get(call.client_codec.constraints.turns_key)
+        turns = body.members.get(request.client_codec.constraints.turns_key)
         kind, name = "start", read_start(turns) if turns is not None else ""
     return hex_digest(f"{kind}\0{key.name if key is not None else ''}\0{name}", 16) if name else ""
 

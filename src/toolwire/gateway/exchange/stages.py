@@ -78,11 +78,11 @@ class ForwardedAnswer(Struct, frozen=True):
 class RequestRunner(Protocol):
     """The pipeline, for features that send requests of their own."""
 
-    def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed: ...
-    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed: ...
-    async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer: ...
-    async def relay_stream(self, call: GatewayRequest, started: StartedStream, output: StreamOutput) -> None: ...
-    async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None: ...
+    def route_request(self, request: GatewayRequest) -> tuple[Target, ...] | AttemptFailed: ...
+    async def admit(self, request: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed: ...
+    async def request_answer(self, request: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer: ...
+    async def relay_stream(self, request: GatewayRequest, started: StartedStream, output: StreamOutput) -> None: ...
+    async def forward_native(self, request: GatewayRequest, target: Target, path: str) -> Reply | None: ...
 
 
 class Stage:
@@ -92,19 +92,19 @@ class Stage:
         """Does it have anything to do with clients of this protocol? Its `extend` is not called for others."""
         return True
 
-    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+    async def admit(self, request: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """Before anything is done for a request: refuse it, or reserve what it will use."""
-        return call
+        return request
 
     async def find_earlier(
-        self, call: GatewayRequest, match: PassthroughMatch, query: str
+        self, request: GatewayRequest, match: PassthroughMatch, query: str
     ) -> EarlierRequest | AttemptFailed | None:
         """A request that is only forwarded: does it go on with an earlier one?"""
 
-    async def find_account(self, call: GatewayRequest, request: ForwardedRequest) -> Provider | None:
+    async def find_account(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> Provider | None:
         """The account for a request that is only forwarded, if its provider has several."""
 
-    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
+    async def admit_forwarded(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
         """`admit` for a request that is only forwarded."""
 
     def reads_forwarded(self, request: ForwardedRequest) -> bool:
@@ -112,29 +112,33 @@ class Stage:
         return False
 
     async def after_forwarded(
-        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
+        self, gateway_request: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
     ) -> ForwardedAnswer | AttemptFailed:
         """Its answer has come: change its headers, and note what it has done."""
         return answer
 
-    async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
+    async def extend(
+        self, request: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner
+    ) -> ExtendedRequest:
         """Add what the request refers to, tools, and what keeps its answer."""
-        return call
+        return request
 
-    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+    async def extend_count(
+        self, request: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | AttemptFailed:
         """The same for a request for a token count, without keeping anything."""
-        return call
+        return request
 
-    async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+    async def admit_target(self, request: GatewayRequest, target: Target) -> AttemptFailed | None:
         """Before another target is asked."""
 
-    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+    async def plan(self, request: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
         """Before a request is prepared for an upstream."""
 
-    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+    async def check_written(self, request: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
         """The request as its provider gets it."""
 
-    def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
+    def after(self, request: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
         """An attempt has ended. True if the feature has dealt with its failure, so that the provider does not rest for
         it."""
         return False

@@ -46,7 +46,7 @@ _SAFE = "/:@+=,~"
 
 
 async def pass_request_through(
-    call: GatewayRequest,
+    gateway_request: GatewayRequest,
     request: ClientRequest,
     match: PassthroughMatch,
     stages: Stages,
@@ -54,8 +54,10 @@ async def pass_request_through(
 ) -> Reply | None:
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
     it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
-    codec, record, runtime = call.client_codec, call.record, call.runtime
-    earlier: EarlierRequest | AttemptFailed | None = await ask_hooks(stages.find_earlier, call, match, request.query)
+    codec, record, runtime = gateway_request.client_codec, gateway_request.record, gateway_request.runtime
+    earlier: EarlierRequest | AttemptFailed | None = await ask_hooks(
+        stages.find_earlier, gateway_request, match, request.query
+    )
     if isinstance(earlier, AttemptFailed):
         return earlier.reply
     body = await request.read_body(runtime.config.server.max_body) if body_read is None else body_read
@@ -67,7 +69,7 @@ async def pass_request_through(
     named = await run_by_size(len(body), lambda: read_named_model(codec, match, content_type, body))
     if isinstance(named, Failure):
         return error_replies.error_reply(codec, named)
-    target = _find_target(call, match.endpoint, named, earlier)
+    target = _find_target(gateway_request, match.endpoint, named, earlier)
     if not isinstance(target, Target):
         return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
@@ -75,70 +77,80 @@ async def pass_request_through(
     record.upstream = UpstreamNames(provider.name, protocol=codec.name, model=target.model)
     refused = (
         _refuse_query(request)
-        or _refuse_endpoint(call, match.endpoint, named, provider)
-        or await _refuse_inner_models(call, named)
-        or await _refuse_unjudged_tools(call, match.endpoint, named.body)
+        or _refuse_endpoint(gateway_request, match.endpoint, named, provider)
+        or await _refuse_inner_models(gateway_request, named)
+        or await _refuse_unjudged_tools(gateway_request, match.endpoint, named.body)
     )
     if refused is not None:
         return error_replies.error_reply(codec, refused)
     forwarded = ForwardedRequest(match, target, named.body, content_type, earlier)
     if provider.accounts:
-        account = await _choose_account(call, forwarded, stages)
+        account = await _choose_account(gateway_request, forwarded, stages)
         forwarded = replace(forwarded, target=replace(target, provider=account))
         record.upstream = replace(record.upstream, account=account.account)
-    upstream = _make_upstream(call, request, match, named, forwarded.target)
+    upstream = _make_upstream(gateway_request, request, match, named, forwarded.target)
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    not_admitted = await ask_hooks(stages.admit_forwarded, call, forwarded)
+    not_admitted = await ask_hooks(stages.admit_forwarded, gateway_request, forwarded)
     if not_admitted is not None:
         return not_admitted.reply
-    call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
+    gateway_request = replace(gateway_request, body=ClientBody(codec, named.rewrite_body(target.model)))
     upstream = upstream if earlier is None else replace(upstream, path=earlier.target)
-    return await _forward(call, request, forwarded, upstream, stages)
+    return await _forward(gateway_request, request, forwarded, upstream, stages)
 
 
-async def _choose_account(call: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Provider:
+async def _choose_account(gateway_request: GatewayRequest, request: ForwardedRequest, stages: Stages) -> Provider:
     """The account of a provider that has several: that of the earlier request, or one that a feature chooses."""
     provider = request.target.provider
     account = provider.find_account(request.earlier.account) if request.earlier is not None else None
-    return account or await ask_hooks(stages.find_account, call, request) or provider
+    return account or await ask_hooks(stages.find_account, gateway_request, request) or provider
 
 
 async def _forward(
-    call: GatewayRequest, request: ClientRequest, forwarded: ForwardedRequest, upstream: Upstream, stages: Stages
+    gateway_request: GatewayRequest,
+    request: ClientRequest,
+    forwarded: ForwardedRequest,
+    upstream: Upstream,
+    stages: Stages,
 ) -> Reply | None:
     """The response as a Reply, if it has to be read first; else None, after it was relayed."""
     endpoint = forwarded.match.endpoint
     is_billed = endpoint.model_place != "" and endpoint.find_cost(request.method) != "free"
-    response = await send_request(call, upstream, call.body.data, request.method, is_billed=is_billed)
+    response = await send_request(
+        gateway_request, upstream, gateway_request.body.data, request.method, is_billed=is_billed
+    )
     if isinstance(response, TransportError):
-        return error_replies.transport_error(call, upstream, response).reply
+        return error_replies.transport_error(gateway_request, upstream, response).reply
     data: bytes | None = None
     if response.status >= 300 or any(reads(forwarded) for reads in stages.reads_forwarded):
         read = await response.read(MAX_RESPONSE)
         if isinstance(read, TransportError):
-            return error_replies.transport_error(call, upstream, read).reply
+            return error_replies.transport_error(gateway_request, upstream, read).reply
         data = read
         if response.status < 300:
-            end_forwarded_call(call, data)
+            end_forwarded_call(gateway_request, data)
     answer = ForwardedAnswer(upstream, response.status, _passed_headers(upstream, response), data)
     for after in stages.after_forwarded:
-        changed = await after(call, forwarded, answer)
+        changed = await after(gateway_request, forwarded, answer)
         if isinstance(changed, AttemptFailed):
             response.abort()
             return changed.reply
         answer = changed
     if data is not None:
         return Reply(response.status, answer.headers, data)
-    call.record.status = response.status
-    headers = {**answer.headers, **request_id_headers(upstream.codec, call.record.request_id)}
+    gateway_request.record.status = response.status
+    headers = {**answer.headers, **request_id_headers(upstream.codec, gateway_request.record.request_id)}
     await request.start_response(response.status, headers)
-    await _relay_body(call, request, response, endpoint.cost == "tokens" and call.running.counts_use)
+    await _relay_body(
+        gateway_request, request, response, endpoint.cost == "tokens" and gateway_request.running.counts_use
+    )
     return None
 
 
-async def _relay_body(call: GatewayRequest, request: ClientRequest, response: UpstreamResponse, has_text: bool) -> None:
+async def _relay_body(
+    gateway_request: GatewayRequest, request: ClientRequest, response: UpstreamResponse, has_text: bool
+) -> None:
     end, size, events = b"", 0, 0
     try:
         while True:
@@ -156,36 +168,36 @@ async def _relay_body(call: GatewayRequest, request: ClientRequest, response: Up
     finally:
         response.abort()
         # Each event of a stream has at least a token. Servers may also put much text into a few.
-        end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
+        end_forwarded_call(gateway_request, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
 
 
-async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
+async def forward_native(request: GatewayRequest, target: Target, path: str) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
-    codec, target = call.client_codec, call.choose_account(target)
-    upstream = replace(call.runtime.choose_upstream(codec, target, False, call.body.has_tools), path=path)
-    body = body_for_native_path(call, upstream)
+    codec, target = request.client_codec, request.choose_account(target)
+    upstream = replace(request.runtime.choose_upstream(codec, target, False, request.body.has_tools), path=path)
+    body = body_for_native_path(request, upstream)
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
-    response = await send_request(call, upstream, body)
+    response = await send_request(request, upstream, body)
     if isinstance(response, TransportError):
-        return error_replies.transport_error(call, upstream, response).reply
+        return error_replies.transport_error(request, upstream, response).reply
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
-        return error_replies.transport_error(call, upstream, data).reply
-    end_forwarded_call(call, data, estimate_text_tokens(len(data)))
+        return error_replies.transport_error(request, upstream, data).reply
+    end_forwarded_call(request, data, estimate_text_tokens(len(data)))
     if response.status in (404, 405, 501):
         return None
-    headers = client_response_headers(call, upstream, response.headers, ())
+    headers = client_response_headers(request, upstream, response.headers, ())
     return Reply(response.status, headers, data)
 
 
 def _make_upstream(
-    call: GatewayRequest, request: ClientRequest, match: PassthroughMatch, named: NamedModel, target: Target
+    gateway_request: GatewayRequest, request: ClientRequest, match: PassthroughMatch, named: NamedModel, target: Target
 ) -> Upstream | None:
     """The upstream with the path of this endpoint. None if the provider's base URL is that of one endpoint, so that it
     has no others."""
-    upstream = call.runtime.upstream_for(Target(target.provider, ""), call.client_codec, False)
+    upstream = gateway_request.runtime.upstream_for(Target(target.provider, ""), gateway_request.client_codec, False)
     answer_path = "/" + upstream.path.lstrip("/").partition("/")[2]
     if upstream.address is None or upstream.address.base_path.endswith(answer_path):
         return None
@@ -193,7 +205,7 @@ def _make_upstream(
     if named.place == "path":
         start, end = match.model_span
         path = path[:start] + target.model + path[end:]
-    find_path = _find_http(target.provider, call.client_codec.name).forwarded_path
+    find_path = _find_http(target.provider, gateway_request.client_codec.name).forwarded_path
     path = quote(path if find_path is None else find_path(path, target.model), safe=_SAFE)
     query = drop_credentials(request.query)
     headers = {**upstream.headers, "content-type": named.content_type}
@@ -204,17 +216,17 @@ def _make_upstream(
 
 
 def _find_target(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, earlier: EarlierRequest | None
+    request: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, earlier: EarlierRequest | None
 ) -> Target | Failure | None:
     """The provider of the earlier request, or of the model that the request names. If it names none that is known: the
     first that speaks the client's protocol."""
-    key, protocol = call.caller.key, call.client_codec.name
+    key, protocol = request.caller.key, request.client_codec.name
     if earlier is not None:
-        started_at = call.runtime.config.providers.get(earlier.provider)
+        started_at = request.runtime.config.providers.get(earlier.provider)
         found = (Target(started_at, ""),) if started_at is not None else ()
         return next(iter(keep_allowed(found, key)), None)
     if named.name:
-        targets = call.runtime.router.route(named.name, key)
+        targets = request.runtime.router.route(named.name, key)
         if not isinstance(targets, Failure):
             provider = targets[0].provider
             if provider.embedded:
@@ -232,7 +244,7 @@ def _find_target(
     elif endpoint.model_place and key is not None and key.is_restricted:
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
-    speaker = call.runtime.router.find_speaker(protocol, key, endpoint)
+    speaker = request.runtime.router.find_speaker(protocol, key, endpoint)
     return Target(speaker, strip_collection(speaker, named.name)) if speaker is not None else None
 
 
@@ -256,8 +268,8 @@ def _refuse_query(request: ClientRequest) -> Failure | None:
     return Failure("invalid", message, 400, "", steering)
 
 
-async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failure | None:
-    key, router = call.caller.key, call.runtime.router
+async def _refuse_inner_models(request: GatewayRequest, named: NamedModel) -> Failure | None:
+    key, router = request.caller.key, request.runtime.router
     if key is None or not key.is_restricted or not named.body.members:
         return None
     body, has_outer = named.body, named.place == "body" and bool(named.name)
@@ -265,12 +277,12 @@ async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failu
 
 
 async def _refuse_unjudged_tools(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, body: ClientBody
+    request: GatewayRequest, endpoint: PassthroughEndpoint, body: ClientBody
 ) -> Failure | None:
     """Rules for tools are not applied to what is only forwarded: where there are some, it cannot have tools. Uploads
     are files."""
     is_file = endpoint.path.startswith(UPLOAD_PREFIX)
-    if is_file or not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{"):
+    if is_file or not request.runtime.policy.rules or not body.data.lstrip().startswith(b"{"):
         return None
     try:
         found = await run_by_size(len(body.data), lambda: find_unjudged_tools(body.codec.request_members, body.judge()))
@@ -284,34 +296,34 @@ async def _refuse_unjudged_tools(
 
 
 def _refuse_endpoint(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
+    request: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
 ) -> Failure | None:
-    key = call.caller.key
-    if provider.forward_auth and not call.caller.provider_credential:
+    key = request.caller.key
+    if provider.forward_auth and not request.caller.provider_credential:
         return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
     if endpoint.runs_models and key is not None and key.is_restricted:
         what = f"the key `{key.name}` is limited to certain models, and this endpoint can use others"
         return Failure("permission", what, 403)
-    if endpoint.runs_models and call.runtime.policy.rules:
+    if endpoint.runs_models and request.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    return refuse_names(named.body.codec, named.body.names, key, bool(call.runtime.policy.rules))
+    return refuse_names(named.body.codec, named.body.names, key, bool(request.runtime.policy.rules))
 
 
 # --- the response ---
 
 
-def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0) -> None:
+def end_forwarded_call(request: GatewayRequest, end: bytes, visible_tokens: int = 0) -> None:
     """Record what an answer that is not read has used, as far as its end says it. For limits: else at least what was
     sent, and what the client has seen."""
-    record = call.record
-    if call.running.open_call is None:
+    record = request.record
+    if request.running.open_call is None:
         return
-    usage = find_usage(call.client_codec.http.forwarded_usage, end[-TAIL_SIZE:])
+    usage = find_usage(request.client_codec.http.forwarded_usage, end[-TAIL_SIZE:])
     record.answer.usage = usage if usage is not None and is_believable(usage.input) else None
-    call.runtime.telemetry.end_call(call.running, record.answer.usage)
-    if record.answer.usage is None and call.running.counts_use:
-        record.costs.calls[-1].least = Usage(estimate_body_tokens(call.body.data), visible_tokens)
+    request.runtime.telemetry.end_call(request.running, record.answer.usage)
+    if record.answer.usage is None and request.running.counts_use:
+        record.costs.calls[-1].least = Usage(estimate_body_tokens(request.body.data), visible_tokens)
 
 
 def _passed_headers(upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:

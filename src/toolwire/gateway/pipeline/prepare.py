@@ -39,83 +39,85 @@ MIN_TOOL_LENGTH = 64
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
-async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
+async def prepare_request(request: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
     upstream = attempt.upstream
     can_pass = (
-        upstream.passing_codec is call.client_codec
-        and call.gateway_tools is None
+        upstream.passing_codec is request.client_codec
+        and request.gateway_tools is None
         and not attempt.strips_seals
-        and call.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
-        and not (upstream.codec.rewritten_markers and call.body.may_have(upstream.codec.rewritten_markers))
+        and request.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
+        and not (upstream.codec.rewritten_markers and request.body.may_have(upstream.codec.rewritten_markers))
     )
-    if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, attempt):
-        return PassthroughRequest(attempt, upstream, call.body.write(upstream.model), call, _make_exchange)
-    exchange = _make_exchange(call, attempt)
+    if can_pass and not request.body.has_lone_halves and _needs_no_reading(request, attempt):
+        return PassthroughRequest(attempt, upstream, request.body.write(upstream.model), request, _make_exchange)
+    exchange = _make_exchange(request, attempt)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
-    data, is_large = call.body.data, len(call.body.data) >= LARGE_BODY
+    data, is_large = request.body.data, len(request.body.data) >= LARGE_BODY
     try:
         if not exchange.is_cross_protocol:
-            await _check_inner_members(call, upstream, exchange)
-        read_request = call.body.read_request
-        exchange.set_request(data, await run_in_thread(read_request) if is_large else read_request(), call.body.repairs)
+            await _check_inner_members(request, upstream, exchange)
+        read_request = request.body.read_request
+        exchange.set_request(
+            data, await run_in_thread(read_request) if is_large else read_request(), request.body.repairs
+        )
         if exchange.uses_memory:
-            loaded = await _load_signatures(call, exchange)
+            loaded = await _load_signatures(request, exchange)
             if isinstance(loaded, Failure):
-                return error_replies.gateway_error(call, loaded)
+                return error_replies.gateway_error(request, loaded)
             stored = loaded
         if upstream.image_model:
-            await _describe_images(call, upstream, exchange, stored)
+            await _describe_images(request, upstream, exchange, stored)
         translate, given = exchange.translate_request, (data, stored, can_pass)
         translation = await run_in_thread(partial(translate, *given)) if is_large else translate(*given)
     except Malformed as bad:
-        return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
+        return error_replies.gateway_error(request, Failure("invalid", str(bad), 400, param=bad.path))
     ledger = translation.ledger
     if not exchange.is_cross_protocol:
-        _note_refused_headers(call, upstream, ledger)
+        _note_refused_headers(request, upstream, ledger)
     codes = ledger.codes
     # If the translation changed nothing, what the client has sent is sent: prompt caches keep their prefix.
-    body = translation.body or call.body.write(upstream.model)
+    body = translation.body or request.body.write(upstream.model)
     if not translation.body and not codes:
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(attempt, upstream, body, exchange, None, ())
-        return PassthroughRequest(attempt, upstream, body, call, _make_exchange)
-    refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
+        return PassthroughRequest(attempt, upstream, body, request, _make_exchange)
+    refused = _refuse_translation(request, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
     return refused or TranslatedRequest(attempt, upstream, body, exchange, ledger, codes)
 
 
-def _note_refused_headers(call: GatewayRequest, upstream: Upstream, ledger: Ledger) -> None:
+def _note_refused_headers(request: GatewayRequest, upstream: Upstream, ledger: Ledger) -> None:
     """What was left out of the headers of a client of the provider's protocol."""
     if upstream.codec.http.list_refused is not None:
-        for what in upstream.codec.http.list_refused(upstream.model, call.headers):
+        for what in upstream.codec.http.list_refused(upstream.model, request.headers):
             ledger.note("no-counterpart", None, f"{what} was left out", "this server refuses it")
 
 
-async def _load_signatures(call: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:
-    find_keys = partial(exchange.memory_keys, call.body.data)
-    ids = find_keys() if len(call.body.data) < LARGE_BODY else await run_in_thread(find_keys)
-    if not ids or call.signature_store is None:
+async def _load_signatures(request: GatewayRequest, exchange: Exchange) -> Mapping[str, bytes] | Failure:
+    find_keys = partial(exchange.memory_keys, request.body.data)
+    ids = find_keys() if len(request.body.data) < LARGE_BODY else await run_in_thread(find_keys)
+    if not ids or request.signature_store is None:
         return EMPTY_MAPPING
-    return await call.signature_store.load_signatures(ids)
+    return await request.signature_store.load_signatures(ids)
 
 
 async def _describe_images(
-    call: GatewayRequest, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes]
+    request: GatewayRequest, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes]
 ) -> None:
-    describer, size = call.runtime.image_describer, len(call.body.data)
+    describer, size = request.runtime.image_describer, len(request.body.data)
     if describer is None:
         return
-    if not stored and not call.body.may_have(call.client_codec.http.media_markers):
+    if not stored and not request.body.may_have(request.client_codec.http.media_markers):
         return
-    images = await run_by_size(size, lambda: exchange.find_images(call.body.data, stored))
+    images = await run_by_size(size, lambda: exchange.find_images(request.body.data, stored))
     if images:
-        exchange.image_descriptions = await describer.describe_images(call, upstream.image_model, images)
+        exchange.image_descriptions = await describer.describe_images(request, upstream.image_model, images)
 
 
-async def _check_inner_members(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
+async def _check_inner_members(request: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
     """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
     rules = exchange.options.policy
     if rules or upstream.options.max_output_tokens is not None:
-        await run_by_size(len(call.body.data), lambda: _check_body(call.body, rules))
+        await run_by_size(len(request.body.data), lambda: _check_body(request.body, rules))
 
 
 def _check_body(body: ClientBody, rules: Sequence[Rule]) -> None:
@@ -124,109 +126,109 @@ def _check_body(body: ClientBody, rules: Sequence[Rule]) -> None:
 
 
 def _refuse_translation(
-    call: GatewayRequest, upstream: Upstream, exchange: Exchange, ledger: Ledger
+    request: GatewayRequest, upstream: Upstream, exchange: Exchange, ledger: Ledger
 ) -> AttemptFailed | None:
     """Why the provider must not get the translated request: earlier turns are missing, or a loss is not allowed."""
     if exchange.is_cross_protocol and exchange.needs_provider_state:
-        return error_replies.missing_turns_error(call, upstream, exchange.has_unreadable_summary)
-    if call.runtime.config.translate.on_loss == "refuse":
+        return error_replies.missing_turns_error(request, upstream, exchange.has_unreadable_summary)
+    if request.runtime.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
-            return error_replies.loss_refused_error(call, upstream, lost)
+            return error_replies.loss_refused_error(request, upstream, lost)
     return None
 
 
-def _make_exchange(call: GatewayRequest, attempt: Attempt) -> Exchange:
+def _make_exchange(request: GatewayRequest, attempt: Attempt) -> Exchange:
     """The translation between client and provider, with the options of both."""
     upstream = attempt.upstream
-    options = upstream.options if call.signature_store is None else upstream.state_options
+    options = upstream.options if request.signature_store is None else upstream.state_options
     if attempt.prompts_tools:
         options = replace(options, tool_prompt=upstream.prompt_if_refused)
     if attempt.output_limit is not None or attempt.strips_seals:
         options = replace(options, model_output_limit=attempt.output_limit, without_seals=attempt.strips_seals)
-    if call.runtime.policy.rules or upstream.needs_credential_check:
-        maker, depends_on_rules = seal_maker(call, upstream)
+    if request.runtime.policy.rules or upstream.needs_credential_check:
+        maker, depends_on_rules = seal_maker(request, upstream)
         options = replace(
             options,
             maker=maker,
             stamp_seals=upstream.options.stamp_seals or depends_on_rules,
-            policy=active_policy(call, upstream),
+            policy=active_policy(request, upstream),
         )
-    offers_tools = call.gateway_tools is not None or not upstream.repairs_only_calls
-    if options.repairs_answers and not offers_tools and not call.body.has_tools():
+    offers_tools = request.gateway_tools is not None or not upstream.repairs_only_calls
+    if options.repairs_answers and not offers_tools and not request.body.has_tools():
         options = replace(options, tool_format=OFF, repair_calls=False)
-    tools = call.gateway_tools
+    tools = request.gateway_tools
     if tools is not None:
-        show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
+        show_all = request.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
         names = (tool.name for tool in tools.tools)
         shown = frozenset(name for name in names if show_all or tools.call_visibility(name) != "hidden")
         options = replace(options, tools=tools.tools, substitutes=tools.substitutes, shown_tools=shown)
-    exchange = Exchange(call.client_codec, upstream.codec, options)
-    exchange.now, exchange.seed = int(call.now), call.id_seed or call.record.request_id
-    exchange.envelope_keys = call.runtime.envelope_keys_of(call.caller.key)
+    exchange = Exchange(request.client_codec, upstream.codec, options)
+    exchange.now, exchange.seed = int(request.now), request.id_seed or request.record.request_id
+    exchange.envelope_keys = request.runtime.envelope_keys_of(request.caller.key)
     return exchange
 
 
-def seal_maker(call: GatewayRequest, upstream: Upstream) -> tuple[str, bool]:
+def seal_maker(request: GatewayRequest, upstream: Upstream) -> tuple[str, bool]:
     """The name of the account that makes seals here, and whether policy rules are part of it. Anthropic's signatures
     are bound to the tools that the model saw, and rules change these: under other rules it is another maker."""
     maker = upstream.options.maker
     if upstream.provider.forward_auth:
-        maker = f"{upstream.codec.name}/{upstream.provider.name}/{hex_digest(call.caller.provider_credential, 8)}"
-    policy = call.runtime.policy
-    digest = policy.active_digest(_policy_subject(call, upstream)) if policy.rules else ""
+        maker = f"{upstream.codec.name}/{upstream.provider.name}/{hex_digest(request.caller.provider_credential, 8)}"
+    policy = request.runtime.policy
+    digest = policy.active_digest(_policy_subject(request, upstream)) if policy.rules else ""
     return (f"{maker}~{digest}", True) if digest else (maker, False)
 
 
-def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
-    policy = call.runtime.policy
-    return policy.active_rules(_policy_subject(call, upstream)) if policy.rules else ()
+def active_policy(request: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
+    policy = request.runtime.policy
+    return policy.active_rules(_policy_subject(request, upstream)) if policy.rules else ()
 
 
-def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
-    agent, product = recognise_agent(call.headers.get("user-agent", ""))
-    key = call.caller.key
+def _policy_subject(request: GatewayRequest, upstream: Upstream) -> RuleSubject:
+    agent, product = recognise_agent(request.headers.get("user-agent", ""))
+    key = request.caller.key
     name, team = (key.name, key.team) if key is not None else ("", "")
     provider, model = upstream.provider.name, upstream.model
-    return RuleSubject(call.client_codec.name, agent, provider, model, call.model, product, name, team)
+    return RuleSubject(request.client_codec.name, agent, provider, model, request.model, product, name, team)
 
 
-def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
+def _needs_no_reading(request: GatewayRequest, attempt: Attempt) -> bool:
     """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
     upstream = attempt.upstream
     if not upstream.may_pass_unread or attempt.prompts_tools:
         return False
-    if call.model != upstream.model and not call.model.endswith(f"/{upstream.model}"):
+    if request.model != upstream.model and not request.model.endswith(f"/{upstream.model}"):
         return False
-    if call.runtime.policy.rules and active_policy(call, upstream):
+    if request.runtime.policy.rules and active_policy(request, upstream):
         return False
-    if upstream.reads_tools and call.body.has_tools():
+    if upstream.reads_tools and request.body.has_tools():
         return False
-    may_describe = upstream.image_model and call.runtime.image_describer is not None
+    may_describe = upstream.image_model and request.runtime.image_describer is not None
     reads_media = may_describe or upstream.options.binary_results == "summary"
-    if reads_media and call.body.may_have(call.client_codec.http.media_markers):
+    if reads_media and request.body.may_have(request.client_codec.http.media_markers):
         return False
     limit = upstream.max_tools
-    if limit is not None and len(call.body.data) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:
+    if limit is not None and len(request.body.data) > limit * MIN_TOOL_LENGTH and request.body.tool_count > limit:
         return False
-    if call.body.may_have(call.client_codec.http.history_markers):
+    if request.body.may_have(request.client_codec.http.history_markers):
         return False
     judged = upstream.judged_members
-    return not judged or is_accepted(upstream.codec, upstream.model, call.body.members, judged)
+    return not judged or is_accepted(upstream.codec, upstream.model, request.body.members, judged)
 
 
-def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Failure:
+def body_for_native_path(request: GatewayRequest, upstream: Upstream) -> bytes | Failure:
     """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
-    rules = active_policy(call, upstream)
-    keys = call.runtime.envelope_keys_of(call.caller.key)
-    options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules, envelope_keys=keys)
+    rules = active_policy(request, upstream)
+    keys = request.runtime.envelope_keys_of(request.caller.key)
+    options = Options(model=upstream.model, maker=seal_maker(request, upstream)[0], policy=rules, envelope_keys=keys)
     if not rules:
-        return call.body.write(upstream.model)
+        return request.body.write(upstream.model)
     try:
-        _check_body(call.body, rules)
-        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body.data)
+        _check_body(request.body, rules)
+        translation = Exchange(request.client_codec, upstream.codec, options).translate_request(request.body.data)
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     if translation.ledger.codes:
         return translation.body
-    return call.body.write(upstream.model)
+    return request.body.write(upstream.model)

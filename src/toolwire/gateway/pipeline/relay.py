@@ -42,63 +42,73 @@ HEARTBEAT_CHECKS = 8
 """Checks in the time after which a silence needs a heartbeat. A silence may last longer by one such interval."""
 
 
-async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: AttemptAnswer | StreamReplay) -> None:
+async def relay_answer(
+    request: ClientRequest, gateway_request: GatewayRequest, answer: AttemptAnswer | StreamReplay
+) -> None:
     """Send the client its answer, whatever it came to."""
     if type(answer) is Reply:
-        await send_reply(request, call, answer if call.recorder is None else await call.recorder.save_reply(answer))
+        await send_reply(
+            request,
+            gateway_request,
+            answer if gateway_request.recorder is None else await gateway_request.recorder.save_reply(answer),
+        )
     elif isinstance(answer, StartedStream):
-        await _send_stream(request, call, answer)
+        await _send_stream(request, gateway_request, answer)
     elif isinstance(answer, StreamReplay):
-        await _send_frames(request, call, answer.frames)
+        await _send_frames(request, gateway_request, answer.frames)
     else:
-        call.record.failure, call.record.message = answer.failure.kind, answer.failure.message
-        if call.recorder is not None and answer.reply.status == 200:  # a Responses object with the status `failed`
-            answer = replace(answer, reply=await call.recorder.save_reply(answer.reply))
-        await send_reply(request, call, error_replies.stream_failure_for_agent(call, answer).reply)
+        gateway_request.record.failure, gateway_request.record.message = answer.failure.kind, answer.failure.message
+        if (
+            gateway_request.recorder is not None and answer.reply.status == 200
+        ):  # a Responses object with the status `failed`
+            answer = replace(answer, reply=await gateway_request.recorder.save_reply(answer.reply))
+        await send_reply(
+            request, gateway_request, error_replies.stream_failure_for_agent(gateway_request, answer).reply
+        )
 
 
-def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
-    record = call.record
+def send_reply(request: ClientRequest, gateway_request: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
+    record = gateway_request.record
     record.status, record.first_byte = reply.status, request.clock()
     if reply.status >= 400:
         if not record.message:
-            failure = error_replies.read_error_reply(call.client_codec, reply)
+            failure = error_replies.read_error_reply(gateway_request.client_codec, reply)
             record.failure, record.message = record.failure or failure.kind, failure.message
-        reply = error_replies.adapt_error(call.running.cloud_endpoint, reply)
-    if call.running.sinks.wants_bodies:
+        reply = error_replies.adapt_error(gateway_request.running.cloud_endpoint, reply)
+    if gateway_request.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
     extra = EMPTY_MAPPING if len(record.attempts) < 2 else attempts_header(record.attempts)
-    if record.costs.is_priced and call.runtime.telemetry.tells_costs:
+    if record.costs.is_priced and gateway_request.runtime.telemetry.tells_costs:
         costs = record.costs.add_up()
         extra = {**extra, COST_HEADER: cost_header(costs.total, costs.unpriced)}
     capture = record.traffic.capture
     if capture is not None:
         capture.client_response.add_whole(reply.body)
         capture.reply_headers = (reply.headers, extra)
-    return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
+    return request.send_reply(reply, record.request_id, gateway_request.client_codec.http.request_id_header, extra)
 
 
-async def _send_stream(request: ClientRequest, call: GatewayRequest, started: StartedStream) -> None:
-    headers = {**started.headers, **attempts_header(call.record.attempts)}
-    output = await _start_stream(request, call, headers)
+async def _send_stream(request: ClientRequest, gateway_request: GatewayRequest, started: StartedStream) -> None:
+    headers = {**started.headers, **attempts_header(gateway_request.record.attempts)}
+    output = await _start_stream(request, gateway_request, headers)
     output.start_heartbeat()
-    passed = _capture_output(call, started, output)
-    if not call.runtime.cancels_on_disconnect or not call.running.counts_use:
-        await relay_stream(call, started, output, passed=passed)
+    passed = _capture_output(gateway_request, started, output)
+    if not gateway_request.runtime.cancels_on_disconnect or not gateway_request.running.counts_use:
+        await relay_stream(gateway_request, started, output, passed=passed)
         return
     usage_wait = UsageWait(request)
     try:
-        await relay_stream(call, started, output, usage_wait, passed)
+        await relay_stream(gateway_request, started, output, usage_wait, passed)
     finally:
         usage_wait.close()
 
 
-def _capture_output(call: GatewayRequest, started: StartedStream, output: ClientStream) -> PassedAnswer | None:
+def _capture_output(request: GatewayRequest, started: StartedStream, output: ClientStream) -> PassedAnswer | None:
     """Capture what the client gets, where that is wanted. Returns what captures a stream that passes unchanged."""
-    capture, how = call.record.traffic.capture, (call.clock, call.runtime.telemetry.recent)
+    capture, how = request.record.traffic.capture, (request.clock, request.runtime.telemetry.recent)
     if capture is None:
         return None
-    is_passed = isinstance(started.stream, PassthroughStream) and call.recorder is None
+    is_passed = isinstance(started.stream, PassthroughStream) and request.recorder is None
     is_passed = is_passed and not started.request.attempt.drops_usage
     if is_passed and capture.upstream_calls[-1].response.data == b"".join(started.pending_output):
         passed = PassedAnswer(capture, output.write_nowait, *how)
@@ -108,22 +118,24 @@ def _capture_output(call: GatewayRequest, started: StartedStream, output: Client
     return None
 
 
-async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: Mapping[str, str]) -> ClientStream:
-    http, record = call.client_codec.http, call.record
-    framing = http.make_framing_converter(call.framing) if call.framing else None
+async def _start_stream(
+    request: ClientRequest, gateway_request: GatewayRequest, headers: Mapping[str, str]
+) -> ClientStream:
+    http, record = gateway_request.client_codec.http, gateway_request.record
+    framing = http.make_framing_converter(gateway_request.framing) if gateway_request.framing else None
     of_stream = {"content-type": (framing or http.framing).content_type, "cache-control": "no-cache"}
     if record.traffic.capture is not None:
         record.traffic.capture.reply_headers = (headers, of_stream)
-    ids = request_id_headers(call.client_codec, record.request_id)
+    ids = request_id_headers(gateway_request.client_codec, record.request_id)
     await request.start_response(200, {**headers, **ids, **of_stream})
     record.status, record.first_byte = 200, request.clock()
     heartbeat = b"" if framing is not None else http.heartbeat
-    return ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
+    return ClientStream(request, framing, heartbeat, gateway_request.runtime.config.server.heartbeat)
 
 
-async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:
-    call.record.asked.stream = True
-    output = await _start_stream(request, call, {})
+async def _send_frames(request: ClientRequest, gateway_request: GatewayRequest, frames: AsyncIterator[bytes]) -> None:
+    gateway_request.record.asked.stream = True
+    output = await _start_stream(request, gateway_request, {})
     try:
         async for frame in frames:
             output.start_heartbeat()
@@ -223,7 +235,7 @@ class ClientStream:
 
 
 async def relay_stream(
-    call: GatewayRequest,
+    request: GatewayRequest,
     started: StartedStream,
     output: StreamOutput,
     usage_wait: UsageWait | None = None,
@@ -231,8 +243,8 @@ async def relay_stream(
 ) -> None:
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
-    gate = _make_end_gate(call, started)
-    write = _make_writer(call, gate, started, output)
+    gate = _make_end_gate(request, started)
+    write = _make_writer(request, gate, started, output)
     try:
         (write if passed is None else passed.pass_on)(b"".join(started.pending_output))
         while True:
@@ -242,7 +254,7 @@ async def relay_stream(
             if started.response_ended:
                 if not stream.needs_next_round:
                     break
-                failure = await _start_next_round(call, started, usage_wait)
+                failure = await _start_next_round(request, started, usage_wait)
                 if failure is not None:
                     write(stream.fail(failure))
                     break
@@ -259,16 +271,16 @@ async def relay_stream(
         if gate is not None:
             output.write_nowait(gate.end_stream())
             output.write_nowait(await gate.finish_due_work() if gate.has_work_due else b"")
-        output.write_nowait(_repeat_failure(call, started))
+        output.write_nowait(_repeat_failure(request, started))
         await output.end()
     finally:
         output.close()
         started.response.abort()
-        await _record_stream(call, started)
+        await _record_stream(request, started)
 
 
-async def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
-    record, stream, prepared = call.record, started.stream, started.request
+async def _record_stream(request: GatewayRequest, started: StartedStream) -> None:
+    record, stream, prepared = request.record, started.stream, started.request
     record.answer.usage, record.answer.finish_reasons = stream.usage, stream.finishes
     if stream.failure is not None:
         record.failure, record.message = stream.failure.kind, stream.failure.message
@@ -276,33 +288,33 @@ async def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
         can_be_renamed = isinstance(stream, StreamTranslation)
         record.answer.set_tool_calls(stream.called_tools, prepared.exchange.client_tool_name if can_be_renamed else str)
     stream_codes = stream.ledger.codes if stream.ledger is not None else ()
-    codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
+    codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(request))
     record.answer.add_losses(codes, prepared.ledger, stream.ledger)
-    await end_stream_call(call, started)
+    await end_stream_call(request, started)
 
 
-def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
+def _repeat_failure(request: GatewayRequest, started: StartedStream) -> bytes:
     """Some clients need more than the failure's own event: the body of the error follows it."""
     failure = started.stream.failure
-    if failure is None or started.stream.has_complete_call or not call.client_codec.http.repeats_stream_failure:
+    if failure is None or started.stream.has_complete_call or not request.client_codec.http.repeats_stream_failure:
         return b""
-    return error_replies.error_reply(call.client_codec, failure).body
+    return error_replies.error_reply(request.client_codec, failure).body
 
 
-def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | None:
+def _make_end_gate(request: GatewayRequest, started: StartedStream) -> EndGate | None:
     """Holds the end of the stream back until it is stored, where something of it must be stored."""
     stream = started.stream
-    is_needed = call.recorder is not None or call.gateway_tools is not None
-    if not is_needed and call.signature_store is not None and isinstance(stream, StreamTranslation):
+    is_needed = request.recorder is not None or request.gateway_tools is not None
+    if not is_needed and request.signature_store is not None and isinstance(stream, StreamTranslation):
         is_needed = started.request.exchange.uses_memory
-    return EndGate(call, started) if is_needed else None
+    return EndGate(request, started) if is_needed else None
 
 
 def _make_writer(
-    call: GatewayRequest, gate: EndGate | None, started: StartedStream, output: StreamOutput
+    request: GatewayRequest, gate: EndGate | None, started: StartedStream, output: StreamOutput
 ) -> Callable[[bytes], bool]:
     write = output.write_nowait if gate is None else _write_through_gate(gate, started.stream, output)
-    drop = call.client_codec.http.drop_usage_chunks if started.request.attempt.drops_usage else None
+    drop = request.client_codec.http.drop_usage_chunks if started.request.attempt.drops_usage else None
     return write if drop is None else lambda data: write(drop(data))
 
 
@@ -334,16 +346,16 @@ def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool], pass
 
 
 async def _start_next_round(
-    call: GatewayRequest, started: StartedStream, usage_wait: UsageWait | None
+    request: GatewayRequest, started: StartedStream, usage_wait: UsageWait | None
 ) -> Failure | None:
     stream, upstream = started.stream, started.request.upstream
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
         error = TransportError("protocol", "the answer paused and cannot go on")
         return error_replies.transport_failure(upstream, error)
-    await end_stream_call(call, started)
+    await end_stream_call(request, started)
     if usage_wait is not None:
         await usage_wait.pause()
-    response = await ask_next_round(call, started.request, stream.rounds, stream.next_request)
+    response = await ask_next_round(request, started.request, stream.rounds, stream.next_request)
     if usage_wait is not None:
         usage_wait.resume()
     if isinstance(response, Failure):
@@ -358,14 +370,14 @@ class EndGate:
     """Holds back the end of a stream until its response and signatures are stored, and the gateway's tools have run.
     While `has_work_due` is true, nothing goes out."""
 
-    def __init__(self, call: GatewayRequest, started: StartedStream) -> None:
-        self._call = call
+    def __init__(self, request: GatewayRequest, started: StartedStream) -> None:
+        self._call = request
         self._upstream = started.request.upstream
         self._stream = started.stream
-        self._tap = call.recorder.open_tap() if call.recorder is not None else None
+        self._tap = request.recorder.open_tap() if request.recorder is not None else None
         self.needs_all_data = self._tap is not None
         """Must it see all data? Else only what comes after an answer has ended."""
-        self._has_end_work = call.signature_store is not None or call.gateway_tools is not None
+        self._has_end_work = request.signature_store is not None or request.gateway_tools is not None
         """May there be signatures to store or tools to run when an answer ends?"""
         self._ends_seen = 0
         self._held: list[bytes] = []

@@ -294,7 +294,7 @@ class Routes:
         self, request: ClientRequest, head: ResolvedHead, caller: Caller, running: RunningExchange
     ) -> Coroutine[Any, Any, None]:
         endpoint, record = head.endpoint, running.record
-        call = GatewayRequest(
+        gateway_request = GatewayRequest(
             self.runtime,
             head.codec,
             caller,
@@ -311,52 +311,54 @@ class Routes:
         if endpoint is None:
             if head.alias is not None:
                 request.path, request.query = head.alias.path, head.alias.query
-            return self._serve_other_path(request, call, head.passthrough)
+            return self._serve_other_path(request, gateway_request, head.passthrough)
         if endpoint.operation == "count_tokens":
-            return self._serve_token_count(request, call, endpoint)
-        return self._pipeline.serve_request(request, call, endpoint)
+            return self._serve_token_count(request, gateway_request, endpoint)
+        return self._pipeline.serve_request(request, gateway_request, endpoint)
 
-    async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
-        call.record.asked.operation = "count_tokens"
-        read = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
+    async def _serve_token_count(
+        self, request: ClientRequest, gateway_request: GatewayRequest, endpoint: EndpointMatch
+    ) -> None:
+        gateway_request.record.asked.operation = "count_tokens"
+        read = await self._pipeline.read_request(gateway_request, endpoint, await request.read_body(self._max_body))
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         if isinstance(read, GatewayRequest):
-            call = replace(read, stream=False)
-            reply = await self._count_tokens(call)
+            gateway_request = replace(read, stream=False)
+            reply = await self._count_tokens(gateway_request)
         else:
             reply = read.reply
-        await send_reply(request, call, reply)
+        await send_reply(request, gateway_request, reply)
 
-    async def _count_tokens(self, call: GatewayRequest) -> Reply:
-        targets = self._pipeline.route_request(call)
+    async def _count_tokens(self, request: GatewayRequest) -> Reply:
+        targets = self._pipeline.route_request(request)
         if isinstance(targets, AttemptFailed):
             return targets.reply
-        extended = await self._pipeline.extend_count(call, targets)
+        extended = await self._pipeline.extend_count(request, targets)
         return extended.reply if isinstance(extended, AttemptFailed) else await count_tokens(extended, targets[0])
 
     # --- paths that are not endpoints of a protocol for calls ---
 
     async def _serve_other_path(
-        self, request: ClientRequest, call: GatewayRequest, passthrough: PassthroughMatch | None
+        self, request: ClientRequest, gateway_request: GatewayRequest, passthrough: PassthroughMatch | None
     ) -> None:
         """Pages of the gateway, stored responses and conversations, and paths that are only forwarded."""
-        codec = call.client_codec
+        codec = gateway_request.client_codec
         page = None
         if passthrough is None:
-            page = self._gateway_page(request, call) or await self._models_page(request, call)
+            page = self._gateway_page(request, gateway_request) or await self._models_page(request, gateway_request)
         if page is not None:
-            await send_reply(request, call, page)
+            await send_reply(request, gateway_request, page)
             return
         operation = self._responses_service.match_operation(codec, request.method, request.path)
         if operation is None:
-            await self._pass_through(request, call, passthrough)
+            await self._pass_through(request, gateway_request, passthrough)
         else:
-            await self._serve_state_operation(request, call, operation, passthrough)
+            await self._serve_state_operation(request, gateway_request, operation, passthrough)
 
     async def _pass_through(
         self,
         request: ClientRequest,
-        call: GatewayRequest,
+        gateway_request: GatewayRequest,
         passthrough: PassthroughMatch | None,
         body_read: bytes | None = None,
         no_provider: Reply | None = None,
@@ -364,33 +366,33 @@ class Routes:
         """`no_provider` is the answer where no provider has such a path; without it, the path is unknown."""
         reply: Reply | None = NO_PROVIDER
         if passthrough is not None:
-            reply = await pass_request_through(call, request, passthrough, self._pipeline.stages, body_read)
+            reply = await pass_request_through(gateway_request, request, passthrough, self._pipeline.stages, body_read)
         if reply is NO_PROVIDER:
-            reply = no_provider or self._unknown_path_reply(request, call.client_codec)
+            reply = no_provider or self._unknown_path_reply(request, gateway_request.client_codec)
         if reply is not None:
-            await send_reply(request, call, reply)
+            await send_reply(request, gateway_request, reply)
 
     async def _serve_state_operation(
         self,
         request: ClientRequest,
-        call: GatewayRequest,
+        gateway_request: GatewayRequest,
         operation: StateOperation,
         passthrough: PassthroughMatch | None,
     ) -> None:
         """Read, change or delete stored responses and conversations."""
-        call.record.asked.operation = "responses_state"
-        context = self._responses_service.make_context(self._pipeline, call, operation, request.query)
+        gateway_request.record.asked.operation = "responses_state"
+        context = self._responses_service.make_context(self._pipeline, gateway_request, operation, request.query)
         body = await request.read_body(self._max_body)
         if isinstance(body, Failure):
-            await send_reply(request, call, error_replies.error_reply(call.client_codec, body))
+            await send_reply(request, gateway_request, error_replies.error_reply(gateway_request.client_codec, body))
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         outcome = await run_operation(context, body)
         if isinstance(outcome, NotStoredHere):
-            not_kept = error_replies.error_reply(call.client_codec, no_store_failure(404))
-            await self._pass_through(request, call, passthrough, body, not_kept)
+            not_kept = error_replies.error_reply(gateway_request.client_codec, no_store_failure(404))
+            await self._pass_through(request, gateway_request, passthrough, body, not_kept)
         else:
-            await relay_answer(request, call, outcome)
+            await relay_answer(request, gateway_request, outcome)
 
     def metrics_reply(self, request: ClientRequest) -> Reply:
         """The answer at the address of the metrics, where there is nothing else."""
@@ -403,51 +405,53 @@ class Routes:
     def _metrics_page(self) -> Reply:
         return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
 
-    def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+    def _gateway_page(self, request: ClientRequest, gateway_request: GatewayRequest) -> Reply | None:
         if self._protocol_detector.find_endpoint(request.path, request.query) is not None:
-            return _wrong_method_reply(request, call.client_codec)
+            return _wrong_method_reply(request, gateway_request.client_codec)
         if request.path == METRICS_PATH and not self.runtime.config.server.metrics_listen:
-            call.record.asked.operation = "metrics"
+            gateway_request.record.asked.operation = "metrics"
             return self._metrics_page()
         return None
 
-    async def _models_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+    async def _models_page(self, request: ClientRequest, gateway_request: GatewayRequest) -> Reply | None:
         """The list of models, or one of them, in the client's dialect; None for another path."""
         if request.method not in ("GET", "HEAD"):
             return None
         name = self._protocol_detector.find_model_path(request.path)
         if name is None:
             return None
-        call.record.asked.operation = "models"
-        return await (self._show_model(call, name) if name else self._list_models(call, request.query))
+        gateway_request.record.asked.operation = "models"
+        return await (
+            self._show_model(gateway_request, name) if name else self._list_models(gateway_request, request.query)
+        )
 
-    async def _list_models(self, call: GatewayRequest, query: str) -> Reply:
-        router, key = self.runtime.router, call.caller.key
-        lists = await self._load_lists(call, self.runtime.config.providers.values(), WAIT_SECONDS)
+    async def _list_models(self, request: GatewayRequest, query: str) -> Reply:
+        router, key = self.runtime.router, request.caller.key
+        lists = await self._load_lists(request, self.runtime.config.providers.values(), WAIT_SECONDS)
         merged_from = (self._model_lists.version, [one.models is not None for one in lists])
         if self._merged_models[0] != merged_from:
             size = sum(len(one.models or ()) for one in lists)
             models = await run_by_size(size * MERGE_BYTES, lambda: merge_models(router, lists))
             self._merged_models = (merged_from, models)
         shown = filter_models(router, self._merged_models[1], key)
-        body = call.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
+        body = request.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
         usable = [one for one in lists if may_use_provider(one.provider, key)]
         headers = header_values(usable)
         return Reply(200, {**JSON_HEADERS, **headers} if headers else JSON_HEADERS, encode(body))
 
     def _load_lists(
-        self, call: GatewayRequest, providers: Iterable[Provider], seconds: float
+        self, request: GatewayRequest, providers: Iterable[Provider], seconds: float
     ) -> Coroutine[Any, Any, tuple[ProviderList, ...]]:
-        hops = call.headers.get(HOPS_HEADER)
+        hops = request.headers.get(HOPS_HEADER)
         passed = f"{hops},{self.runtime.gateway_id}" if hops else self.runtime.gateway_id
-        return self._model_lists.load(self.runtime.senders, providers, call.clock, passed, seconds)
+        return self._model_lists.load(self.runtime.senders, providers, request.clock, passed, seconds)
 
-    async def _show_model(self, call: GatewayRequest, name: str) -> Reply:
-        codec, router = call.client_codec, self.runtime.router
-        targets = router.route(name, call.caller.key)
+    async def _show_model(self, request: GatewayRequest, name: str) -> Reply:
+        codec, router = request.client_codec, self.runtime.router
+        targets = router.route(name, request.caller.key)
         if isinstance(targets, Failure):
             return error_replies.error_reply(codec, replace(targets, code="model_not_found"))
-        lists = await self._load_lists(call, (targets[0].provider,), ONE_MODEL_WAIT_SECONDS)
+        lists = await self._load_lists(request, (targets[0].provider,), ONE_MODEL_WAIT_SECONDS)
         model = describe_model(router, name, targets[0], lists)
         return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(model)))
 
@@ -515,54 +519,60 @@ ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
 """Marks a count as an estimate: no protocol has a field for that."""
 
 
-async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
-    endpoint = call.client_codec.http.token_count
+async def count_tokens(gateway_request: GatewayRequest, target: Target) -> Reply:
+    endpoint = gateway_request.client_codec.http.token_count
     if endpoint is None:
-        raise ValueError(f"{call.client_codec.name} has no endpoint for token counts")
+        raise ValueError(f"{gateway_request.client_codec.name} has no endpoint for token counts")
     try:
-        body = await run_by_size(len(call.body.data), lambda: endpoint.read_body(call.body.decode()))
-        request = await run_by_size(len(call.body.data), lambda: call.client_codec.read_request(body))
+        body = await run_by_size(
+            len(gateway_request.body.data), lambda: endpoint.read_body(gateway_request.body.decode())
+        )
+        request = await run_by_size(
+            len(gateway_request.body.data), lambda: gateway_request.client_codec.read_request(body)
+        )
     except Malformed as bad:
-        return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
-    codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
-    target = call.choose_account(target)
-    upstream = call.runtime.upstream_for(target, codec, False)
-    record = call.record
+        return error_replies.error_reply(
+            gateway_request.client_codec, Failure("invalid", str(bad), 400, param=bad.path)
+        )
+    codec = choose_codec(target, gateway_request.client_codec, lambda: bool(request.tools))
+    target = gateway_request.choose_account(target)
+    upstream = gateway_request.runtime.upstream_for(target, codec, False)
+    record = gateway_request.record
     record.upstream = UpstreamNames(target.provider.name, protocol=codec.name, model=target.model)
-    count = await _ask_provider(call, upstream, body)
+    count = await _ask_provider(gateway_request, upstream, body)
     if count is not None:
         return Reply(200, upstream.reply_headers, encode(endpoint.write_count(count)))
     record.answer.is_estimated = True
-    if call.gateway_tools is not None:
-        request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
-    estimate = await run_by_size(len(call.body.data), lambda: tokens.estimate_tokens(request))
+    if gateway_request.gateway_tools is not None:
+        request = replace_fields(request, tools=(*request.tools, *gateway_request.gateway_tools.tools))
+    estimate = await run_by_size(len(gateway_request.body.data), lambda: tokens.estimate_tokens(request))
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 
-async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) -> int | None:
+async def _ask_provider(request: GatewayRequest, upstream: Upstream, body: Json) -> int | None:
     """The provider's own count; None if it cannot be asked or gives none."""
     endpoint, provider = upstream.codec.http.token_count, upstream.provider
     if endpoint is None or upstream.address is None or provider.is_key_missing:
         return None
-    if provider.forward_auth and not call.caller.provider_credential:
+    if provider.forward_auth and not request.caller.provider_credential:
         return None
     options = Options(
         model=upstream.model,
         stream=False,
-        maker=seal_maker(call, upstream)[0],
-        envelope_keys=call.runtime.envelope_keys_of(call.caller.key),
-        policy=active_policy(call, upstream),
-        tools=call.gateway_tools.tools if call.gateway_tools is not None else (),
+        maker=seal_maker(request, upstream)[0],
+        envelope_keys=request.runtime.envelope_keys_of(request.caller.key),
+        policy=active_policy(request, upstream),
+        tools=request.gateway_tools.tools if request.gateway_tools is not None else (),
     )
-    exchange = Exchange(call.client_codec, upstream.codec, options)
+    exchange = Exchange(request.client_codec, upstream.codec, options)
     try:
-        translation = await run_by_size(len(call.body.data), lambda: exchange.translate_request(body))
+        translation = await run_by_size(len(request.body.data), lambda: exchange.translate_request(body))
         translated = parse_object(translation.body)
     except Malformed:
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))
     body = encode(endpoint.write_body(translated, upstream.model))
-    response = await send_request(call, count_upstream, body, is_billed=False)
+    response = await send_request(request, count_upstream, body, is_billed=False)
     if isinstance(response, TransportError):
         return None
     data = await response.read(MAX_RESPONSE)

@@ -50,9 +50,9 @@ class Accounts:
         """The account that a session belongs to, whether it rests or not."""
         return rank_accounts(provider.accounts, session)[0]
 
-    def choose_targets(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+    def choose_targets(self, request: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         """The targets with the accounts of their providers: another account is tried before the next provider."""
-        session = call.record.asked.session or call.record.request_id
+        session = request.record.asked.session or request.record.request_id
         awake: list[Target] = []
         for target in targets:
             provider, model = target.provider, target.model
@@ -60,7 +60,7 @@ class Accounts:
                 if not self._health.is_cooling_down(provider.name, model, now):
                     awake.append(target)
                 continue
-            pinned = provider.find_account(call.pinned_accounts.get(provider.name, ""))
+            pinned = provider.find_account(request.pinned_accounts.get(provider.name, ""))
             accounts = (
                 [pinned] if pinned is not None else list_awake_accounts(provider, session, model, self._health, now)
             )
@@ -70,21 +70,21 @@ class Accounts:
         first = targets[0]
         return (replace(first, provider=self.choose_account(first.provider, session, first.model, now)),)
 
-    def note_rate_limits(self, call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+    def note_rate_limits(self, request: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
         """Keep what an account's provider says of its limits. One that is used up lets the account rest until there
         is room again, before a request is refused."""
-        limits = upstream.codec.http.read_rate_limits(headers, call.now)
+        limits = upstream.codec.http.read_rate_limits(headers, request.now)
         if not upstream.provider.account or not limits:
             return
         label = upstream.provider.label
-        self._health.rate_limits[label] = (call.now, limits)
+        self._health.rate_limits[label] = (request.now, limits)
         labels = (upstream.provider.name, upstream.provider.account)
         for limit in limits:
             if limit.remaining is not None:
                 self._metrics.set(ACCOUNT_LIMIT_REMAINING, *labels, limit.kind, to=limit.remaining)
         wait = find_wait(limits)
         if wait is not None:
-            self._health.start_rest(label, upstream.model, call.clock(), min(wait, MAX_REST))
+            self._health.start_rest(label, upstream.model, request.clock(), min(wait, MAX_REST))
 
 
 class AccountStage(Stage):
@@ -93,11 +93,11 @@ class AccountStage(Stage):
     def __init__(self, runtime: Runtime) -> None:
         self._config, self._health = runtime.config, runtime.health
 
-    def after(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
+    def after(self, request: GatewayRequest, target: Target, answer: AttemptAnswer, now: float) -> bool:
         if not target.provider.account:
             return False
         if not isinstance(answer, AttemptFailed):
-            self._record_session(call, target.provider)
+            self._record_session(request, target.provider)
             return False
         failure = answer.failure
         if failure.kind not in ACCOUNT_FAILURES:
@@ -108,9 +108,9 @@ class AccountStage(Stage):
         self._health.start_rest(target.provider.label, model, now, seconds, failure.kind)
         return True
 
-    def _record_session(self, call: GatewayRequest, account: Provider) -> None:
+    def _record_session(self, request: GatewayRequest, account: Provider) -> None:
         """Remember where a session is that had to leave its account."""
-        session, provider = call.record.asked.session, self._config.providers.get(account.name)
+        session, provider = request.record.asked.session, self._config.providers.get(account.name)
         if session and provider is not None:
             first = rank_accounts(provider.accounts, session)[0]
             self._health.record_session(account.name, session, account.account, first.account)

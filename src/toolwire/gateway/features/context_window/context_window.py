@@ -24,27 +24,27 @@ MAX_SHORTENED_WINDOW = 8192
 """OpenRouter shortens prompts by itself for models with windows up to this, so what its list says does not matter."""
 
 
-async def refuse_overflow(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
+async def refuse_overflow(request: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
     """An error in the client's protocol if the prompt cannot fit; None if it may."""
-    body, window = call.body, find_certain_window(call, upstream)
+    body, window = request.body, find_certain_window(request, upstream)
     if window is None or len(body.data) < window * WORDS_PER_TOKEN * MIN_WORD_BYTES:
         return None
     if count_odd_runs(body.data) <= window * WORDS_PER_TOKEN:
         return None
-    if call.client_codec.http.changes_window(call.headers, body.data):
+    if request.client_codec.http.changes_window(request.headers, body.data):
         return None
     tokens = await run_by_size(len(body.data), lambda: count_fewest_tokens(body))
     if tokens <= window:
         return None
     what = f"prompt is too long: {tokens} tokens > {window} maximum"
     detail = f"the gateway counted at least so many, and did not ask the provider `{upstream.provider.name}`"
-    return error_replies.gateway_error(call, Failure("context", f"{what} ({detail})", 400), upstream)
+    return error_replies.gateway_error(request, Failure("context", f"{what} ({detail})", 400), upstream)
 
 
-def find_certain_window(call: GatewayRequest, upstream: Upstream) -> int | None:
+def find_certain_window(request: GatewayRequest, upstream: Upstream) -> int | None:
     if upstream.set_facts.context_window is not None:
         return upstream.set_facts.context_window
-    listed = call.runtime.find_listed_facts(upstream.provider.name, upstream.model).context_window
+    listed = request.runtime.find_listed_facts(upstream.provider.name, upstream.model).context_window
     return listed if listed is not None and listed > MAX_SHORTENED_WINDOW else None
 
 

@@ -8,5 +8,5 @@ from toolwire.gateway.features.context_window.context_window import MIN_BODY, re
 
 
 class ContextWindowStage(Stage):
-    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
-        return await refuse_overflow(call, attempt.upstream) if len(call.body.data) >= MIN_BODY else None
+    async def plan(self, request: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+        return await refuse_overflow(request, attempt.upstream) if len(request.body.data) >= MIN_BODY else None

@@ -65,16 +65,16 @@ class ImageDescriber:
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
 
     async def describe_images(
-        self, call: GatewayRequest, model: str, images: Sequence[Media]
+        self, request: GatewayRequest, model: str, images: Sequence[Media]
     ) -> Mapping[str, ImageDescription]:
         """A description for each image, by its content. What cannot be described has a problem instead."""
-        owner, size = owner_of(call.caller.key), sum(len(image_content(image)) for image in images)
+        owner, size = owner_of(request.caller.key), sum(len(image_content(image)) for image in images)
         ids = await run_by_size(size, lambda: [_image_id(image, model) for image in images])
         known = await self._repository.load(owner, ids)
         described = {id: ImageDescription(model, text) for id, text in known.items()}
         new = [(id, image) for id, image in zip(ids, images, strict=True) if id not in known]
         fitting = [(id, image) for id, image in new if len(image.data) <= MAX_IMAGE_LENGTH]
-        described |= await self._describe_new(call, model, owner, dict(fitting[-MAX_NEW_IMAGES:]))
+        described |= await self._describe_new(request, model, owner, dict(fitting[-MAX_NEW_IMAGES:]))
         for id, image in new:
             if id not in described:
                 is_large = len(image.data) > MAX_IMAGE_LENGTH
@@ -83,24 +83,25 @@ class ImageDescriber:
         return {image_content(image): described[id] for id, image in zip(ids, images, strict=True)}
 
     async def describe_results(
-        self, call: GatewayRequest, model: str, results: tuple[Result, ...]
+        self, request: GatewayRequest, model: str, results: tuple[Result, ...]
     ) -> tuple[Result, ...]:
         """Results of tools that the gateway has run, with texts for their images."""
         images = find_images_in(results)
         if not images:
             return results
-        descriptions = await self.describe_images(call, model, images)
+        descriptions = await self.describe_images(request, model, images)
         replaced = replace_images_in(results, descriptions, Ledger("", ""))
         return tuple(part for part in replaced if isinstance(part, Result))
 
     async def _describe_new(
-        self, call: GatewayRequest, model: str, owner: str, images: Mapping[str, Media]
+        self, request: GatewayRequest, model: str, owner: str, images: Mapping[str, Media]
     ) -> dict[str, ImageDescription]:
         """Describe images at the same time, and wait for all of them, but not for too long."""
         if not images:
             return {}
         tasks = {
-            id: asyncio.create_task(self._describe_image(call, model, owner, id, image)) for id, image in images.items()
+            id: asyncio.create_task(self._describe_image(request, model, owner, id, image))
+            for id, image in images.items()
         }
         try:
             await asyncio.wait(tasks.values(), timeout=MAX_SECONDS)
@@ -112,30 +113,30 @@ class ImageDescriber:
         return {id: late_description if task.cancelled() else task.result() for id, task in tasks.items()}
 
     async def _describe_image(
-        self, call: GatewayRequest, model: str, owner: str, id: str, image: Media
+        self, request: GatewayRequest, model: str, owner: str, id: str, image: Media
     ) -> ImageDescription:
         async with self._slots:
-            text = await self._ask_model(call, model, image)
+            text = await self._ask_model(request, model, image)
         if isinstance(text, Failure):
             return _failed_description(model, text.message)
         return ImageDescription(model, await self._repository.save(owner, id, text))
 
-    async def _ask_model(self, call: GatewayRequest, model: str, image: Media) -> str | Failure:
+    async def _ask_model(self, request: GatewayRequest, model: str, image: Media) -> str | Failure:
         """The description, by a request of its own with its own line in the log."""
         found = self._runtime.router.route(model, None)  # the operator has chosen it, whatever the key's `models` are
         if isinstance(found, Failure):
             return found
-        allowed = keep_allowed(found, call.caller.key)
+        allowed = keep_allowed(found, request.caller.key)
         if not allowed:
             return Failure("permission", "the client's key may not use its provider", 403)
         # Its provider may have such a setting for all of its models: this one gets the image.
         targets = tuple(replace(one, calls=replace(one.calls, describe_images="off")) for one in allowed)
-        unsent = Ledger(call.client_codec.name, call.client_codec.name)
-        body = encode(call.client_codec.write_request(_make_request(model, image), unsent))
-        record, telemetry = _make_record(call, model, body), self._runtime.telemetry
+        unsent = Ledger(request.client_codec.name, request.client_codec.name)
+        body = encode(request.client_codec.write_request(_make_request(model, image), unsent))
+        record, telemetry = _make_record(request, model, body), self._runtime.telemetry
         running = telemetry.start_exchange(record)
         try:
-            asked = _make_call(call, running, model, body)
+            asked = _make_call(request, running, model, body)
             answer = await self._request_answer(asked, targets)
             text = _read_answer(asked.client_codec, answer)
             if "media-dropped" in (*unsent.codes, *record.answer.losses):  # such as an SVG for Anthropic
@@ -145,7 +146,7 @@ class ImageDescriber:
             record.status = text.status or 502 if isinstance(text, Failure) else 200
             return text
         finally:
-            telemetry.finish_exchange(running, call.clock())
+            telemetry.finish_exchange(running, request.clock())
 
 
 def _image_id(image: Media, model: str) -> str:
@@ -163,23 +164,31 @@ def _make_request(model: str, image: Media) -> Request:
     return Request(model, turns=(Turn("user", (Text(PROMPT), picture)),), settings=settings)
 
 
-def _make_record(call: GatewayRequest, model: str, body: bytes) -> ExchangeRecord:
-    record = call.record.make_related("describe_image", call.clock(), time.time())
+def _make_record(request: GatewayRequest, model: str, body: bytes) -> ExchangeRecord:
+    record = request.record.make_related("describe_image", request.clock(), time.time())
     record.client = replace(record.client, method="", path="")
     record.asked.model, record.traffic.bytes_in = model, len(body)
-    if call.record.traffic.capture is not None:
-        record.traffic.capture = call.record.traffic.capture.copy_for(body)
+    if request.record.traffic.capture is not None:
+        record.traffic.capture = request.record.traffic.capture.copy_for(body)
     return record
 
 
-def _make_call(call: GatewayRequest, running: RunningExchange, model: str, body: bytes) -> GatewayRequest:
+def _make_call(request: GatewayRequest, running: RunningExchange, model: str, body: bytes) -> GatewayRequest:
     """A request of the gateway itself, in the client's protocol. It has nothing of the client's request, except for
     whose it is."""
-    hops = {HOPS_HEADER: call.headers[HOPS_HEADER]} if HOPS_HEADER in call.headers else {}
+    hops = {HOPS_HEADER: request.headers[HOPS_HEADER]} if HOPS_HEADER in request.headers else {}
     asked = GatewayRequest(
-        call.runtime, call.client_codec, call.caller, running, running.record, hops, call.clock, {}, call.now
+        request.runtime,
+        request.client_codec,
+        request.caller,
+        running,
+        running.record,
+        hops,
+        request.clock,
+        {},
+        request.now,
     )
-    written = read_client_body(call.client_codec, body)
+    written = read_client_body(request.client_codec, body)
     # Gemini has the model in the path, not in the body.
     return replace(asked, model=model, body=written) if isinstance(written, ClientBody) else asked
 

@@ -26,77 +26,83 @@ class LimitStage(Stage):
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
 
-    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+    async def admit(self, request: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
         """Reserve before anything is done for the request, or stored."""
-        refused = await self._reserve(call, targets[0])
+        refused = await self._reserve(request, targets[0])
         has_fallback = refused is not None and refused.can_fall_back and len(targets) > 1
-        return call if refused is None or has_fallback else refused
+        return request if refused is None or has_fallback else refused
 
-    async def admit_target(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
-        if self._limits.is_reserved(call.running, target.provider, target.model, len(call.body.data)):
+    async def admit_target(self, request: GatewayRequest, target: Target) -> AttemptFailed | None:
+        if self._limits.is_reserved(request.running, target.provider, target.model, len(request.body.data)):
             return None
-        return await self._reserve(call, target)
+        return await self._reserve(request, target)
 
-    async def plan(self, call: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
+    async def plan(self, request: GatewayRequest, attempt: Attempt) -> AttemptFailed | None:
         """Where a limit judges the tools of a request, what it judges is what is sent."""
         upstream = attempt.upstream
-        if self._limits.find_price_rule(call.record, upstream.provider, upstream.model) is not None:
-            judged = await _read_by_size(len(call.body.data), call.body.judge)
+        if self._limits.find_price_rule(request.record, upstream.provider, upstream.model) is not None:
+            judged = await _read_by_size(len(request.body.data), request.body.judge)
             if isinstance(judged, Failure):
-                return error_replies.gateway_error(call, judged)
+                return error_replies.gateway_error(request, judged)
         return None
 
-    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+    async def check_written(self, request: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
         """Refuse tools that cost money which a limit in dollars cannot count. Rules may have dropped them by now."""
-        record, provider, model = call.record, prepared.upstream.provider, prepared.upstream.model
+        record, provider, model = request.record, prepared.upstream.provider, prepared.upstream.model
         rule = self._limits.find_price_rule(record, provider, model)
         if rule is None:
             return None
-        tools = await _read_by_size(len(prepared.body), partial(list_hosted_tools, call.body, prepared))
+        tools = await _read_by_size(len(prepared.body), partial(list_hosted_tools, request.body, prepared))
         if isinstance(tools, Failure):
-            return error_replies.gateway_error(call, tools)
+            return error_replies.gateway_error(request, tools)
         refusal = self._limits.refuse_tools(rule, record, provider, model, tools)
-        return error_replies.limit_error(call, refusal) if refusal is not None else None
+        return error_replies.limit_error(request, refusal) if refusal is not None else None
 
-    async def _reserve(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
-        asked = (target.provider, target.model, call.body, target.max_output_tokens)
-        refusal = await self._limits.reserve(call.running, *asked)
-        return error_replies.limit_error(call, refusal) if refusal is not None else None
+    async def _reserve(self, request: GatewayRequest, target: Target) -> AttemptFailed | None:
+        asked = (target.provider, target.model, request.body, target.max_output_tokens)
+        refusal = await self._limits.reserve(request.running, *asked)
+        return error_replies.limit_error(request, refusal) if refusal is not None else None
 
-    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
-        refused = await self._refuse_forwarded(call, request)
+    async def admit_forwarded(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
+        refused = await self._refuse_forwarded(gateway_request, request)
         if isinstance(refused, Failure):
-            return error_replies.gateway_error(call, refused)
-        return error_replies.limit_error(call, refused) if refused is not None else None
+            return error_replies.gateway_error(gateway_request, refused)
+        return error_replies.limit_error(gateway_request, refused) if refused is not None else None
 
-    async def _refuse_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+    async def _refuse_forwarded(
+        self, gateway_request: GatewayRequest, request: ForwardedRequest
+    ) -> Failure | Refusal | None:
         """Every request to a provider counts as one, and those that say their tokens count like translated ones. What
         does not say its cost is refused where it could pass a limit."""
-        running, endpoint, target = call.running, request.match.endpoint, request.target
-        cost = endpoint.find_cost(call.record.client.method)
+        running, endpoint, target = gateway_request.running, request.match.endpoint, request.target
+        cost = endpoint.find_cost(gateway_request.record.client.method)
         if cost in ("", "storage"):
             # What it runs besides may be of any model.
             model = "" if endpoint.runs_models else target.model
-            refused = self._limits.refuse_uncounted(call.record, target.provider, model, uses_tokens=not cost)
+            refused = self._limits.refuse_uncounted(
+                gateway_request.record, target.provider, model, uses_tokens=not cost
+            )
             if refused is not None:
                 return refused
         if cost not in ("input", "tokens"):
             return await self._limits.reserve_request(running, target.provider, target.model)
-        tool_refused = await self._refuse_forwarded_tool(call, request)
+        tool_refused = await self._refuse_forwarded_tool(gateway_request, request)
         if tool_refused is not None:
             return tool_refused
         max_output = 0 if cost == "input" else None
         return await self._limits.reserve(running, target.provider, target.model, request.body, max_output)
 
-    async def _refuse_forwarded_tool(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | Refusal | None:
+    async def _refuse_forwarded_tool(
+        self, gateway_request: GatewayRequest, request: ForwardedRequest
+    ) -> Failure | Refusal | None:
         provider, model, body = request.target.provider, request.target.model, request.body
-        rule = self._limits.find_price_rule(call.record, provider, model)
+        rule = self._limits.find_price_rule(gateway_request.record, provider, model)
         if rule is None:
             return None
         tools = await _read_by_size(len(body.data), partial(list_forwarded_tools, body))
         if isinstance(tools, Failure):
             return tools
-        return self._limits.refuse_tools(rule, call.record, provider, model, tools)
+        return self._limits.refuse_tools(rule, gateway_request.record, provider, model, tools)
 
 
 async def _read_by_size(size: int, read: Callable[[], Value]) -> Value | Failure:

@@ -15,18 +15,22 @@ class McpStage(Stage):
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
 
-    async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
-        return await self.extend_count(call, targets)
+    async def extend(
+        self, request: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner
+    ) -> ExtendedRequest:
+        return await self.extend_count(request, targets)
 
-    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
-        key = call.caller.key
-        agents = recognise_agent(call.headers.get("user-agent", ""))
-        models, protocol = (call.model, targets[0].model), call.client_codec.name
+    async def extend_count(
+        self, request: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | AttemptFailed:
+        key = request.caller.key
+        agents = recognise_agent(request.headers.get("user-agent", ""))
+        models, protocol = (request.model, targets[0].model), request.client_codec.name
         client = McpClient(models, protocol, agents=agents)
         if key is not None:
             client = McpClient(models, protocol, key.name, agents, key.team, key.may_use_mcp_server)
         await self._servers.start_servers(client)
-        has_provider_tools = call.body.may_have(call.client_codec.http.provider_tool_markers)
-        wanted = call.runtime.config.translate.substitutes if has_provider_tools else {}
+        has_provider_tools = request.body.may_have(request.client_codec.http.provider_tool_markers)
+        wanted = request.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._servers.find_substitutes(wanted, client)
-        return replace(call, gateway_tools=self._servers.make_interceptor(client, substitutes))
+        return replace(request, gateway_tools=self._servers.make_interceptor(client, substitutes))

@@ -57,7 +57,7 @@ class ProviderObjects:
         """Is it noted who has created the objects of this provider, and in which account?"""
         return self.guards(provider) or (bool(provider.account) and self._repository.is_enabled)
 
-    async def refuse_endpoint(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | None:
+    async def refuse_endpoint(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> Failure | None:
         """Why a key may not use an endpoint for objects; None if it may."""
         match, provider = request.match, request.target.provider
         endpoint = match.endpoint
@@ -71,46 +71,46 @@ class ProviderObjects:
         if what:
             return Failure("permission", f"{endpoint.path} is closed: {what}; {SHARING_HINT}", 403)
         if endpoint.objects == "use":
-            names = object_names(call, match)
+            names = object_names(gateway_request, match)
             owners = await self._find_owners(provider, names)
             if isinstance(owners, Failure):
                 return owners
-            if owner_of(call.caller.key) not in owners.values():
+            if owner_of(gateway_request.caller.key) not in owners.values():
                 what = f"this key has not created `{names[0][:200]}` through this gateway; {SHARING_HINT}"
                 return Failure("not_found", what, 404)
         down = await self._repository.check_reachable()
         return store_unavailable_failure(down) if isinstance(down, StoreDown) else None
 
-    async def check_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | Failure:
+    async def check_references(self, request: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | Failure:
         """Why a request may not use the objects that it names. If it may: the request, bound to the accounts that have
         them."""
         guarded = [target.provider for target in targets if self.guards(target.provider)]
         pools = [target.provider for target in targets if target.provider.accounts]
         if not guarded and not pools:
-            return call
-        http, body = call.client_codec.http, call.body
+            return request
+        http, body = request.client_codec.http, request.body
         if body.may_have(http.creation_markers):
-            call = replace(call, watch_objects=partial(self._watch_response, call))
+            request = replace(request, watch_objects=partial(self._watch_response, request))
         if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
-            return call
-        members = call.client_codec.request_members
+            return request
+        members = request.client_codec.request_members
         # Who only chooses an account judges nothing: the client's bytes may pass.
         read = body.judge if guarded else body.decode
         found = await run_by_size(len(body.data), lambda: read_references(members, read))
         if isinstance(found, Failure):
-            return found if guarded else call
+            return found if guarded else request
         for provider in dict.fromkeys(guarded):
-            refused = await self._refuse_names(call, provider, found, is_first=provider is targets[0].provider)
+            refused = await self._refuse_names(request, provider, found, is_first=provider is targets[0].provider)
             if refused is not None:
                 return refused
         for provider in dict.fromkeys(pools):
             account = await self._find_account(provider, found.objects + found.containers + found.turns)
             if account is not None:
-                pinned = {**call.pinned_accounts, provider.name: account.account}
-                call = replace(call, pinned_accounts=pinned)
-        return call
+                pinned = {**request.pinned_accounts, provider.name: account.account}
+                request = replace(request, pinned_accounts=pinned)
+        return request
 
-    async def refuse_translated(self, call: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
+    async def refuse_translated(self, request: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
         """The same for a body that was written for the provider: a URL of the client can be the name of an object
         there, where objects have names."""
         http = upstream.codec.http
@@ -123,25 +123,25 @@ class ProviderObjects:
         found = await run_by_size(len(body), lambda: read_references(members, read))
         if isinstance(found, Failure):
             return found
-        return await self._refuse_names(call, upstream.provider, found, is_first=True)
+        return await self._refuse_names(request, upstream.provider, found, is_first=True)
 
-    async def refuse_body(self, call: GatewayRequest, request: ForwardedRequest) -> Failure | None:
+    async def refuse_body(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> Failure | None:
         """The same for the body of a forwarded request."""
         match, provider, body = request.match, request.target.provider, request.body
         if not body.data or not self.guards(provider):
             return None
         if request.content_type.lower().startswith("multipart/form-data"):
-            return _refuse_form(call.client_codec.request_members.objects, request.content_type, body.data)
+            return _refuse_form(gateway_request.client_codec.request_members.objects, request.content_type, body.data)
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
-        members = call.client_codec.request_members
+        members = gateway_request.client_codec.request_members
         found = await run_by_size(len(body.data), lambda: read_references(members, body.judge, is_forwarded=True))
         if isinstance(found, Failure):
             return found
-        return await self._refuse_names(call, provider, found, is_first=True)
+        return await self._refuse_names(gateway_request, provider, found, is_first=True)
 
     async def _refuse_names(
-        self, call: GatewayRequest, provider: Provider, found: References, is_first: bool
+        self, request: GatewayRequest, provider: Provider, found: References, is_first: bool
     ) -> Failure | None:
         names = found.objects + found.containers + found.turns
         if not names:
@@ -150,10 +150,10 @@ class ProviderObjects:
         if self._repository.is_enabled:
             owners = await self._find_owners(provider, names)
             if found.containers and not isinstance(owners, Failure):
-                owners = await self._add_container_owners(call, found.containers, owners)
+                owners = await self._add_container_owners(request, found.containers, owners)
         if isinstance(owners, Failure):
             return owners
-        owner = owner_of(call.caller.key)
+        owner = owner_of(request.caller.key)
         # Ids mean nothing to other providers, so at fallbacks an unknown one is not refused.
         unknown = set(names) - owners.keys() if is_first else set()
         foreign = [name for name in names if name in unknown or owners.get(name, owner) != owner]
@@ -167,10 +167,10 @@ class ProviderObjects:
         return Failure("permission", f"{what}; {SHARING_HINT}", 403)
 
     async def _add_container_owners(
-        self, call: GatewayRequest, names: tuple[str, ...], owners: Mapping[str, str]
+        self, request: GatewayRequest, names: tuple[str, ...], owners: Mapping[str, str]
     ) -> Mapping[str, str] | Failure:
         """Owners at all providers: a conversation that has changed its provider still names the container."""
-        for provider in call.runtime.config.providers.values():
+        for provider in request.runtime.config.providers.values():
             more = await self._find_owners(provider, names)
             if isinstance(more, Failure):
                 return more
@@ -187,23 +187,30 @@ class ProviderObjects:
 
     # --- accounts ---
 
-    async def choose_account(self, call: GatewayRequest, request: ForwardedRequest) -> Provider:
+    async def choose_account(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> Provider:
         """The account for a forwarded request: the one that has the objects which it names. For other objects all
         requests of one client go to the same account; what needs no objects is spread over all."""
-        accounts, match, provider, body = call.runtime.accounts, request.match, request.target.provider, request.body
+        accounts, match, provider, body = (
+            gateway_request.runtime.accounts,
+            request.match,
+            request.target.provider,
+            request.body,
+        )
         if not provider.accounts or accounts is None:
             return provider
-        names = object_names(call, match)
+        names = object_names(gateway_request, match)
         if body.data and "json" in request.content_type:
-            members = call.client_codec.request_members
+            members = gateway_request.client_codec.request_members
             found = await run_by_size(len(body.data), lambda: read_references(members, body.decode, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
         account = await self._find_account(provider, names) if names else None
         if account is not None:
             return account
         if match.endpoint.objects or names:
-            return accounts.find_home(provider, owner_of(call.caller.key))
-        return accounts.choose_account(provider, call.record.request_id, call.record.upstream.model, call.clock())
+            return accounts.find_home(provider, owner_of(gateway_request.caller.key))
+        return accounts.choose_account(
+            provider, gateway_request.record.request_id, gateway_request.record.upstream.model, gateway_request.clock()
+        )
 
     async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
         """The account that has one of these objects, as far as that was noted."""
@@ -213,38 +220,40 @@ class ProviderObjects:
         return next((account for account in accounts if account is not None), None)
 
     async def note_created(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, data: bytes
+        self, request: GatewayRequest, match: PassthroughMatch, provider: Provider, data: bytes
     ) -> Failure | None:
         """Note who created the objects that a response names."""
-        return await self._note_owner(call, provider, created_names(call, match, data))
+        return await self._note_owner(request, provider, created_names(request, match, data))
 
-    def _watch_response(self, call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> UpstreamResponse:
+    def _watch_response(
+        self, request: GatewayRequest, upstream: Upstream, response: UpstreamResponse
+    ) -> UpstreamResponse:
         """The answer of a provider, with a look at the objects that it creates. Clients of other protocols cannot see
         their ids."""
         provider = upstream.provider
-        is_seen = upstream.codec.name == call.client_codec.name and self.notes(provider)
+        is_seen = upstream.codec.name == request.client_codec.name and self.notes(provider)
         if not is_seen or not self._repository.is_enabled:
             return response
 
         async def note_names(names: tuple[str, ...]) -> None:
             # The answer is paid for: if the store is down, the client gets it, and the objects belong to nobody.
-            await self._note_owner(call, provider, names)
+            await self._note_owner(request, provider, names)
 
         return WatchedResponse(response, upstream.codec.http, note_names)
 
-    async def _note_owner(self, call: GatewayRequest, provider: Provider, names: tuple[str, ...]) -> Failure | None:
+    async def _note_owner(self, request: GatewayRequest, provider: Provider, names: tuple[str, ...]) -> Failure | None:
         owners = await self._find_owners(provider, names)
         if isinstance(owners, Failure):
             return owners
-        note = _write_note(owner_of(call.caller.key), provider.account)
+        note = _write_note(owner_of(request.caller.key), provider.account)
         new = [name for name in names if name not in owners]  # what has an owner keeps it
         entries = [Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=note) for name in new]
         result = await self._repository.put(*entries) if entries else True
         return store_unavailable_failure(result) if isinstance(result, StoreDown) else None
 
-    async def note_deleted(self, call: GatewayRequest, match: PassthroughMatch, provider: Provider) -> None:
+    async def note_deleted(self, request: GatewayRequest, match: PassthroughMatch, provider: Provider) -> None:
         if len(match.ids) == 1 and match.path.endswith(match.ids[0]):
-            names = object_names(call, match)
+            names = object_names(request, match)
             await self._repository.delete("", OBJECT, *(_entry_id(provider, name) for name in names))
 
 
@@ -268,24 +277,24 @@ def _read_note(entry: Entry) -> tuple[str, str]:
 _RESOURCE = re.compile(r"(?:/upload|/download)?/v[0-9][a-z0-9]*/(.+?)(?::[A-Za-z]+)?")
 
 
-def object_names(call: GatewayRequest, match: PassthroughMatch) -> tuple[str, ...]:
+def object_names(request: GatewayRequest, match: PassthroughMatch) -> tuple[str, ...]:
     """The object that a path is about and, with names, the one that it belongs to."""
-    if not call.client_codec.http.objects_have_names:
+    if not request.client_codec.http.objects_have_names:
         return match.ids[:1]
     resource = _RESOURCE.fullmatch(match.path)
     name = resource[1] if resource is not None else match.path
     return tuple(dict.fromkeys((name, "/".join(name.split("/")[:2]))))
 
 
-def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) -> tuple[str, ...]:
+def created_names(request: GatewayRequest, match: PassthroughMatch, data: bytes) -> tuple[str, ...]:
     """The objects that the response to a request has created. Only keys that the provider fills in are read."""
     try:
         body = parse_object(data)
     except Malformed:
         return ()
     file = body.get("file")
-    if not call.client_codec.http.objects_have_names:
-        found = [body.get(key) for key in call.client_codec.request_members.objects.created]
+    if not request.client_codec.http.objects_have_names:
+        found = [body.get(key) for key in request.client_codec.request_members.objects.created]
         found += [file.get("id")] if isinstance(file, dict) else []
         return tuple(name for name in found if isinstance(name, str) and name)
     collection = match.path.rpartition("/")[2]

@@ -40,17 +40,17 @@ class UploadStage(Stage):
         self._uploads = uploads
 
     async def find_earlier(
-        self, call: GatewayRequest, match: PassthroughMatch, query: str
+        self, request: GatewayRequest, match: PassthroughMatch, query: str
     ) -> EarlierRequest | AttemptFailed | None:
-        found = await self._uploads.find_session(call, match, query)
-        return error_replies.gateway_error(call, found) if isinstance(found, Failure) else found
+        found = await self._uploads.find_session(request, match, query)
+        return error_replies.gateway_error(request, found) if isinstance(found, Failure) else found
 
     async def after_forwarded(
-        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
+        self, gateway_request: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
     ) -> ForwardedAnswer | AttemptFailed:
-        headers = await self._uploads.adapt_headers(call, request, answer)
+        headers = await self._uploads.adapt_headers(gateway_request, request, answer)
         if isinstance(headers, Failure):
-            return error_replies.gateway_error(call, headers, answer.upstream)
+            return error_replies.gateway_error(gateway_request, headers, answer.upstream)
         return replace(answer, headers=headers)
 
 
@@ -59,26 +59,30 @@ class ObjectStage(UploadStage):
         super().__init__(uploads)
         self._objects = objects
 
-    async def admit(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
-        checked = await self._objects.check_references(call, targets)
-        return error_replies.gateway_error(call, checked) if isinstance(checked, Failure) else checked
+    async def admit(self, request: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        checked = await self._objects.check_references(request, targets)
+        return error_replies.gateway_error(request, checked) if isinstance(checked, Failure) else checked
 
-    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
-        return await self.admit(call, targets)
+    async def extend_count(
+        self, request: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | AttemptFailed:
+        return await self.admit(request, targets)
 
-    async def check_written(self, call: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
+    async def check_written(self, request: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
         if prepared.is_passthrough:
             return None  # `admit` has seen it
-        refused = await self._objects.refuse_translated(call, prepared.upstream, prepared.body)
-        return error_replies.gateway_error(call, refused) if refused is not None else None
+        refused = await self._objects.refuse_translated(request, prepared.upstream, prepared.body)
+        return error_replies.gateway_error(request, refused) if refused is not None else None
 
-    async def find_account(self, call: GatewayRequest, request: ForwardedRequest) -> Provider | None:
-        return await self._objects.choose_account(call, request)
+    async def find_account(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> Provider | None:
+        return await self._objects.choose_account(gateway_request, request)
 
-    async def admit_forwarded(self, call: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
+    async def admit_forwarded(self, gateway_request: GatewayRequest, request: ForwardedRequest) -> AttemptFailed | None:
         objects = self._objects
-        refused = await objects.refuse_endpoint(call, request) or await objects.refuse_body(call, request)
-        return error_replies.gateway_error(call, refused) if refused is not None else None
+        refused = await objects.refuse_endpoint(gateway_request, request) or await objects.refuse_body(
+            gateway_request, request
+        )
+        return error_replies.gateway_error(gateway_request, refused) if refused is not None else None
 
     def reads_forwarded(self, request: ForwardedRequest) -> bool:
         endpoint = request.match.endpoint
@@ -86,15 +90,19 @@ class ObjectStage(UploadStage):
         return names_objects and self._objects.notes(request.target.provider)
 
     async def after_forwarded(
-        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
+        self, gateway_request: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
     ) -> ForwardedAnswer | AttemptFailed:
-        adapted = await super().after_forwarded(call, request, answer)
+        adapted = await super().after_forwarded(gateway_request, request, answer)
         if isinstance(adapted, AttemptFailed) or answer.status >= 300:
             return adapted
         provider = request.target.provider
         if answer.data is not None and self.reads_forwarded(request):
-            refused = await self._objects.note_created(call, request.match, provider, answer.data)
-            return error_replies.gateway_error(call, refused, answer.upstream) if refused is not None else adapted
-        if call.record.client.method == "DELETE" and self._objects.notes(provider):
-            await self._objects.note_deleted(call, request.match, provider)
+            refused = await self._objects.note_created(gateway_request, request.match, provider, answer.data)
+            return (
+                error_replies.gateway_error(gateway_request, refused, answer.upstream)
+                if refused is not None
+                else adapted
+            )
+        if gateway_request.record.client.method == "DELETE" and self._objects.notes(provider):
+            await self._objects.note_deleted(gateway_request, request.match, provider)
         return adapted

@@ -57,14 +57,14 @@ class UploadSessions:
         return [] if keys is None else [keys.sign(one, _PURPOSE + id.encode()).hex() for one in keys.keys]
 
     async def find_session(
-        self, call: GatewayRequest, match: PassthroughMatch, query: str
+        self, request: GatewayRequest, match: PassthroughMatch, query: str
     ) -> EarlierRequest | Failure | None:
         """The upload that a request goes on with; None if it starts one, or has nothing to do with uploads."""
-        if not self._gives_tickets or not is_upload(call.client_codec, match) or not _names_upload(query):
+        if not self._gives_tickets or not is_upload(request.client_codec, match) or not _names_upload(query):
             return None
-        key, ticket = self.find_key(call.client_codec, match, query), _read_ticket(query)
+        key, ticket = self.find_key(request.client_codec, match, query), _read_ticket(query)
         unknown = Failure("not_found", "this key has not started such an upload, or it has ended; start it again", 404)
-        if key is None or ticket is None or call.caller.key is None or call.caller.key.sha256 != key.sha256:
+        if key is None or ticket is None or request.caller.key is None or request.caller.key.sha256 != key.sha256:
             return unknown
         entry = await self._repository.get_one(owner_of(key), UPLOAD, ticket[1])
         if isinstance(entry, StoreDown):
@@ -74,35 +74,35 @@ class UploadSessions:
         return msgspec.json.decode(entry.body, type=EarlierRequest)
 
     async def adapt_headers(
-        self, call: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
+        self, gateway_request: GatewayRequest, request: ForwardedRequest, answer: ForwardedAnswer
     ) -> Mapping[str, str] | Failure:
         """The headers that the client gets, with a URL of the gateway in place of the provider's. An upload that has
         ended is forgotten."""
         match, headers = request.match, dict(answer.headers)
-        if not is_upload(call.client_codec, match):
+        if not is_upload(gateway_request.client_codec, match):
             return headers
         headers.pop("location", None)  # in an older protocol of Google's, it is the URL of the upload
-        name = call.client_codec.http.upload_url_header
+        name = gateway_request.client_codec.http.upload_url_header
         url = headers.pop(name, "")
         if request.earlier is not None:
             if headers.get("x-goog-upload-status", "").lower() in _ENDED:
-                await self._repository.delete(owner_of(call.caller.key), UPLOAD, request.earlier.id)
+                await self._repository.delete(owner_of(gateway_request.caller.key), UPLOAD, request.earlier.id)
         elif url:
-            target = await self._start_session(call, match, answer.upstream, url)
+            target = await self._start_session(gateway_request, match, answer.upstream, url)
             if isinstance(target, Failure):
                 return target
-            scheme = "https" if call.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
-            headers[name] = f"{scheme}://{call.headers.get('host', '')}{target}"
+            scheme = "https" if gateway_request.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
+            headers[name] = f"{scheme}://{gateway_request.headers.get('host', '')}{target}"
         return headers
 
     async def _start_session(
-        self, call: GatewayRequest, match: PassthroughMatch, upstream: Upstream, url: str
+        self, request: GatewayRequest, match: PassthroughMatch, upstream: Upstream, url: str
     ) -> str | Failure:
         """The path and query that the client gets. Without client keys they are the provider's."""
         target = self._read_target(upstream, url)
         if target is None:
             return Failure("upstream", f"the provider `{upstream.provider.name}` gave an unusable upload URL", 502)
-        key, id = call.caller.key, secrets.token_hex(16)
+        key, id = request.caller.key, secrets.token_hex(16)
         signatures = self._sign(key, id) if self._gives_tickets and key is not None else []
         if not signatures:
             return target

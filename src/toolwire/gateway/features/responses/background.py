@@ -329,7 +329,7 @@ class JobOutput:
 
 async def run_background_request(
     pipeline: RequestRunner,
-    call: GatewayRequest,
+    request: GatewayRequest,
     targets: tuple[Target, ...],
     recorder: StoringRecorder,
     job: BackgroundJob,
@@ -338,34 +338,34 @@ async def run_background_request(
     status."""
     tap = recorder.open_tap()
     try:
-        answer = await pipeline.request_answer(call, targets)
+        answer = await pipeline.request_answer(request, targets)
         if isinstance(answer, StartedStream):
             await job.store_progress(job.running_response)
-            await pipeline.relay_stream(call, answer, JobOutput(job, tap))
+            await pipeline.relay_stream(request, answer, JobOutput(job, tap))
             if tap.response is not None:
                 ends = tap.release(EMPTY_MAPPING), tap.release(NOT_STORED_FIELDS)
                 await _store_end(job, tap.response, *ends, recorder)
                 return
         incomplete = Failure("upstream", "the provider's stream ended early", 502)
         failure = answer.failure if isinstance(answer, AttemptFailed) else incomplete
-        call.record.failure, call.record.message = failure.kind, failure.message
+        request.record.failure, request.record.message = failure.kind, failure.message
         await store_failed(job, failure)
     finally:
-        call.record.status = call.record.status or (500 if call.record.failure else 200)
-        call.runtime.telemetry.finish_exchange(call.running, call.clock())
+        request.record.status = request.record.status or (500 if request.record.failure else 200)
+        request.runtime.telemetry.finish_exchange(request.running, request.clock())
 
 
-def start_record(call: GatewayRequest) -> GatewayRequest:
+def start_record(gateway_request: GatewayRequest) -> GatewayRequest:
     """Give the background request its own log record: the client's request ends before its response, and maybe before
     its job runs."""
-    request, request_record = call.running, call.record
-    record = request_record.make_related("background", call.clock(), time.time())
+    request, request_record = gateway_request.running, gateway_request.record
+    record = request_record.make_related("background", gateway_request.clock(), time.time())
     record.asked.model, record.asked.stream = request_record.asked.model, True
     if request_record.traffic.capture is not None:
-        record.traffic.capture = request_record.traffic.capture.copy_for(call.body.data)
-    running = call.runtime.telemetry.start_exchange(record)
+        record.traffic.capture = request_record.traffic.capture.copy_for(gateway_request.body.data)
+    running = gateway_request.runtime.telemetry.start_exchange(record)
     running.take_over(request)
-    return replace(call, running=running, record=record)
+    return replace(gateway_request, running=running, record=record)
 
 
 async def _store_end(

@@ -127,7 +127,7 @@ class OperationContext(Struct, eq=False):
     repository: StateRepository
     jobs: BackgroundJobs
     pipeline: RequestRunner
-    call: GatewayRequest
+    request: GatewayRequest
     operation: StateOperation
     owner: str
     query: Mapping[str, str]
@@ -141,33 +141,33 @@ class OperationContext(Struct, eq=False):
     @property
     def max_bytes(self) -> int:
         """The largest request that is sent to a provider, with the history in it."""
-        return self.call.runtime.config.server.max_body
+        return self.request.runtime.config.server.max_body
 
     def set_body(self, body: bytes) -> None:
         """Set the body of the request; raises if it is not valid."""
-        read = self.call.with_body(body) if body else self.call
+        read = self.request.with_body(body) if body else self.request
         if isinstance(read, Failure):
             raise self.refusal(read)
-        self.call = replace(read, id_seed=secrets.token_hex(12))
-        call = self.call
-        has_rules = bool(call.runtime.policy.rules)
-        refused = refuse_names(call.client_codec, call.body.names, call.caller.key, has_rules)
+        self.request = replace(read, id_seed=secrets.token_hex(12))
+        request = self.request
+        has_rules = bool(request.runtime.policy.rules)
+        refused = refuse_names(request.client_codec, request.body.names, request.caller.key, has_rules)
         if refused is not None:
             raise self.refusal(refused)
 
     def read_body(self) -> Object:
-        body = self.call.body.data or b"{}"
+        body = self.request.body.data or b"{}"
         try:
             return parse_object(body, len(body))
         except Malformed as bad:
             raise self.refusal(Failure("invalid", str(bad), 400, param=bad.path)) from None
 
     def refusal(self, failure: Failure) -> OperationRefused:
-        return OperationRefused(error_replies.error_reply(self.call.client_codec, failure))
+        return OperationRefused(error_replies.error_reply(self.request.client_codec, failure))
 
     def missing_object(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
-        provider = self.call.runtime.router.find_speaker(self.call.client_codec.name, self.call.caller.key)
-        if provider is not None and allows_upstream_state(self.call):
+        provider = self.request.runtime.router.find_speaker(self.request.client_codec.name, self.request.caller.key)
+        if provider is not None and allows_upstream_state(self.request):
             return OperationRefused(NotStoredHere())
         return self.refusal(not_found_failure(kind, id))
 
@@ -273,7 +273,7 @@ async def run_operation(context: OperationContext, body: bytes) -> OperationResu
         context.set_body(body)
         if context.repository.is_enabled or context.operation.name == "compact":
             return await _claim_key(context) or await _OPERATIONS[context.operation.name](context)
-        if allows_upstream_state(context.call):
+        if allows_upstream_state(context.request):
             return NotStoredHere()
         raise context.refusal(no_store_failure(404))
     except OperationRefused as refused:
@@ -285,7 +285,7 @@ async def run_operation(context: OperationContext, body: bytes) -> OperationResu
 
 async def _claim_key(context: OperationContext) -> Reply | None:
     """Claim the idempotency key of a request that creates or adds something; its answer if it was done already."""
-    key = context.call.headers.get(HEADER, "")
+    key = context.request.headers.get(HEADER, "")
     if not key or context.operation.name not in ("conversation-create", "items-add"):
         return None
     place = f"{context.operation.name} {context.operation.id}"
@@ -366,38 +366,40 @@ async def _list_input_items(context: OperationContext) -> OperationResult:
 
 async def _compact_conversation(context: OperationContext) -> OperationResult:
     """`POST /v1/responses/compact`."""
-    call, pipeline, size = context.call, context.pipeline, len(context.call.body.data)
+    request, pipeline, size = context.request, context.pipeline, len(context.request.body.data)
     body = await run_by_size(size, context.read_body)
-    targets = pipeline.route_request(call)
+    targets = pipeline.route_request(request)
     if isinstance(targets, AttemptFailed):
         return targets.reply
-    admitted = await pipeline.admit(call, targets)
+    admitted = await pipeline.admit(request, targets)
     if isinstance(admitted, AttemptFailed):
         return admitted.reply
-    call = admitted
+    request = admitted
     options = context.unwrap(await run_by_size(size, partial(read_state_options, body)))
     history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):
-        is_upstream = is_not_stored_here(history) and is_native_target(call, targets) and allows_upstream_state(call)
+        is_upstream = (
+            is_not_stored_here(history) and is_native_target(request, targets) and allows_upstream_state(request)
+        )
         if not is_upstream:
             raise context.refusal(history)
     elif options.refers_to_stored:
         body = await run_in_thread(partial(expand_request, body, history.items, history.referenced))
-        call = await run_in_thread(partial(replace_body, call, body))
-        size = len(call.body.data)
+        request = await run_in_thread(partial(replace_body, request, body))
+        size = len(request.body.data)
         if size > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
-    if compacts_upstream(call, targets):
-        reply = await pipeline.forward_native(call, targets[0], COMPACT_PATH)
+    if compacts_upstream(request, targets):
+        reply = await pipeline.forward_native(request, targets[0], COMPACT_PATH)
         if reply is not None:
             return reply
-    items = await run_by_size(size, partial(read_items_to_store, body, call.id_seed))
-    answer = await request_summary(call, targets, pipeline, body)
+    items = await run_by_size(size, partial(read_items_to_store, body, request.id_seed))
+    answer = await request_summary(request, targets, pipeline, body)
     if isinstance(answer, AttemptFailed):
         return answer.reply
     summary, provider_headers = answer
-    keys = call.runtime.envelope_keys_of(call.caller.key)
-    write = partial(write_compact_response, summary, items, call.id_seed, int(call.now), keys)
+    keys = request.runtime.envelope_keys_of(request.caller.key)
+    write = partial(write_compact_response, summary, items, request.id_seed, int(request.now), keys)
     response = context.unwrap(await run_by_size(size, write))
     return Reply(200, provider_headers, await run_by_size(size, partial(encode, response)))
 

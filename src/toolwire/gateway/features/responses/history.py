@@ -331,32 +331,32 @@ COMPACT_PATH = f"{PATH}/compact"
 _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 
-def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest:
+def replace_body(request: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest:
     """The request, as if the client had sent this body."""
-    read = read_client_body(call.client_codec, encode({**body, "stream": True} if stream else body))
-    return replace(call, body=read) if isinstance(read, ClientBody) else call
+    read = read_client_body(request.client_codec, encode({**body, "stream": True} if stream else body))
+    return replace(request, body=read) if isinstance(read, ClientBody) else request
 
 
-def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
+def is_native_target(request: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Does the first provider speak Responses, so that it may store things itself?"""
     target = targets[0]
-    codec = choose_codec(target, call.client_codec, call.body.has_tools)
-    return codec.name == call.client_codec.name and not target.provider.embedded
+    codec = choose_codec(target, request.client_codec, request.body.has_tools)
+    return codec.name == request.client_codec.name and not target.provider.embedded
 
 
-def allows_upstream_state(call: GatewayRequest) -> bool:
+def allows_upstream_state(request: GatewayRequest) -> bool:
     """May clients refer to what the provider stores? Not if several gateway keys share the provider's account: one
     client could read what another has stored. And not if there are several accounts: only one of them has it."""
-    return not call.runtime.config.server.needs_keys and call.runtime.accounts is None
+    return not request.runtime.config.server.needs_keys and request.runtime.accounts is None
 
 
-def compacts_upstream(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
+def compacts_upstream(request: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Can the provider compact the conversation itself? Not if it contains envelopes, which only the gateway reads."""
-    return is_native_target(call, targets) and _ENVELOPE_MARK not in call.body.data
+    return is_native_target(request, targets) and _ENVELOPE_MARK not in request.body.data
 
 
 async def answer_with_compaction(
-    call: GatewayRequest,
+    request: GatewayRequest,
     targets: tuple[Target, ...],
     pipeline: RequestRunner,
     recorder: StoringRecorder | StatelessRecorder,
@@ -364,34 +364,34 @@ async def answer_with_compaction(
     history: StoredHistory,
 ) -> Reply | AttemptFailed:
     """Answer a request whose input ends with `compaction_trigger`."""
-    stream = call.stream
-    answer = await request_summary(call, targets, pipeline, expand_request(body, history.items, history.referenced))
+    stream = request.stream
+    answer = await request_summary(request, targets, pipeline, expand_request(body, history.items, history.referenced))
     if isinstance(answer, AttemptFailed):
         return answer
     summary, provider_headers = answer
     response = write_summary_response(
-        body, summary, call.id_seed, int(call.now), call.runtime.envelope_keys_of(call.caller.key)
+        body, summary, request.id_seed, int(request.now), request.runtime.envelope_keys_of(request.caller.key)
     )
     if isinstance(response, Failure):
-        return error_replies.gateway_error(call, response)
+        return error_replies.gateway_error(request, response)
     reply = await recorder.save_reply(Reply(200, provider_headers, encode(response)))
     if not stream:
         return reply
-    headers = {**reply.headers, "content-type": call.client_codec.http.framing.content_type}
+    headers = {**reply.headers, "content-type": request.client_codec.http.framing.content_type}
     return Reply(200, headers, write_response_stream(parse_object(reply.body)))
 
 
 async def request_summary(
-    call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object
+    request: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object
 ) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
     """Ask the model for a summary; returns its response, and the headers for the client."""
 
     def write_request() -> GatewayRequest:
-        return replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
+        return replace_body(request, write_summary_request(body, read_items_to_store(body, request.id_seed)))
 
-    asked = await run_by_size(len(call.body.data), write_request)
-    call = replace(asked, stream=False, recorder=None, gateway_tools=None)
-    answer = await pipeline.request_answer(call, targets)
+    asked = await run_by_size(len(request.body.data), write_request)
+    request = replace(asked, stream=False, recorder=None, gateway_tools=None)
+    answer = await pipeline.request_answer(request, targets)
     if isinstance(answer, AttemptFailed):
         return answer
     if isinstance(answer, StartedStream):
@@ -399,7 +399,7 @@ async def request_summary(
     try:
         return parse_object(answer.body, len(answer.body)), answer.headers
     except Malformed as bad:
-        return error_replies.gateway_error(call, Failure("upstream", str(bad), 502))
+        return error_replies.gateway_error(request, Failure("upstream", str(bad), 502))
 
 
 SUMMARY_PROMPT = """\

@@ -95,78 +95,78 @@ class ResponsesService(Stage):
         return match_operation(method, path) if self.serves(codec) else None
 
     def make_context(
-        self, pipeline: RequestRunner, call: GatewayRequest, operation: StateOperation, query: str
+        self, pipeline: RequestRunner, request: GatewayRequest, operation: StateOperation, query: str
     ) -> OperationContext:
-        owner, fields = owner_of(call.caller.key), dict(parse_qsl(query, keep_blank_values=True))
-        return OperationContext(self.repository, self.jobs, pipeline, call, operation, owner, fields)
+        owner, fields = owner_of(request.caller.key), dict(parse_qsl(query, keep_blank_values=True))
+        return OperationContext(self.repository, self.jobs, pipeline, request, operation, owner, fields)
 
     # --- requests for an answer ---
 
     async def extend(
-        self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
+        self, request: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
     ) -> ExtendedRequest:
         """Load what a request refers to and arrange that its response is stored; or its answer already."""
-        if is_stateless(call.body.members):
-            return call
-        size = len(call.body.data)
-        body = await run_by_size(size, partial(_read_body, call))
+        if is_stateless(request.body.members):
+            return request
+        size = len(request.body.data)
+        body = await run_by_size(size, partial(_read_body, request))
         if body is None:
-            return call  # the codec reads the body next, and says what is wrong with it
+            return request  # the codec reads the body next, and says what is wrong with it
         options = await run_by_size(size, partial(read_state_options, body))
         if isinstance(options, Failure):
-            return error_replies.gateway_error(call, options)
+            return error_replies.gateway_error(request, options)
         if not (options.store or options.refers_to_stored or options.compaction):
-            return call
-        call = replace(call, id_seed=secrets.token_hex(12))
-        claimed = await self._claim_key(call, owner_of(call.caller.key), options, body)
+            return request
+        request = replace(request, id_seed=secrets.token_hex(12))
+        claimed = await self._claim_key(request, owner_of(request.caller.key), options, body)
         if claimed is not None and not isinstance(claimed, IdempotencyClaim):
             return claimed
         prepared: ExtendedRequest | None = None
         try:
-            prepared = await self._prepare_claimed_request(call, targets, pipeline, options, body, claimed)
+            prepared = await self._prepare_claimed_request(request, targets, pipeline, options, body, claimed)
         finally:
             if claimed is not None and not isinstance(prepared, GatewayRequest):
                 claimed.release()
         if claimed is not None and isinstance(prepared, GatewayRequest):
-            call.running.holdings += (claimed,)
+            request.running.holdings += (claimed,)
         return prepared
 
     async def _prepare_claimed_request(
         self,
-        call: GatewayRequest,
+        request: GatewayRequest,
         targets: tuple[Target, ...],
         pipeline: RequestRunner,
         options: StateOptions,
         body: Object,
         claim: IdempotencyClaim | None,
     ) -> ExtendedRequest:
-        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+        owner, max_bytes = owner_of(request.caller.key), request.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
-            return _refuse_missing(call, targets, history) or call
+            return _refuse_missing(request, targets, history) or request
         # With stored items the body can become as large as any.
-        run = run_in_thread if options.refers_to_stored else partial(run_by_size, len(call.body.data))
+        run = run_in_thread if options.refers_to_stored else partial(run_by_size, len(request.body.data))
         own_body = await run(lambda: expand_request(body, [], history.new_references))
-        recorder = await self._make_recorder(call, targets, options, own_body, history.response_ids, claim)
+        recorder = await self._make_recorder(request, targets, options, own_body, history.response_ids, claim)
         if recorder is None or isinstance(recorder, AttemptFailed):
-            return recorder or call
-        if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
-            return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
+            return recorder or request
+        if options.compaction and not (self.repository.is_enabled and compacts_upstream(request, targets)):
+            return await answer_with_compaction(request, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
-            call = await run(partial(_expand_body, call, body, history, options.background))
-            call.record.asked.session = find_session(call)  # now the start of the conversation is known
-            if len(call.body.data) > max_bytes:
-                return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
+            request = await run(partial(_expand_body, request, body, history, options.background))
+            request.record.asked.session = find_session(request)  # now the start of the conversation is known
+            if len(request.body.data) > max_bytes:
+                return error_replies.gateway_error(request, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):
-            return await self._start_background_job(call, targets, pipeline, recorder, body, claim)
-        return replace(call, recorder=recorder)
+            return await self._start_background_job(request, targets, pipeline, recorder, body, claim)
+        return replace(request, recorder=recorder)
 
     async def _claim_key(
-        self, call: GatewayRequest, owner: str, options: StateOptions, body: Object
+        self, request: GatewayRequest, owner: str, options: StateOptions, body: Object
     ) -> IdempotencyClaim | Reply | AttemptFailed | StreamReplay | None:
         """Claim the request's idempotency key, if it has one and stores something. If the request was done already, its
         answer."""
-        key = call.headers.get(HEADER, "")
+        key = request.headers.get(HEADER, "")
         if not key or not self.repository.is_enabled or not (options.store or options.conversation):
             return None
         claim = await claim_key(self.repository, owner, key, PATH, body)
@@ -174,29 +174,29 @@ class ResponsesService(Stage):
             return claim
         if not isinstance(claim, FinishedRequest):
             failure = store_unavailable_failure(claim) if isinstance(claim, StoreDown) else claim
-            return error_replies.gateway_error(call, failure)
+            return error_replies.gateway_error(request, failure)
         answer = claim.answer
         if answer is None:
             entry = await self.repository.get_one(owner, RESPONSE, claim.response_id)
             if not isinstance(entry, Entry):
                 missing = not_found_failure("response", claim.response_id)
                 failure = store_unavailable_failure(entry) if isinstance(entry, StoreDown) else missing
-                return error_replies.gateway_error(call, failure)
+                return error_replies.gateway_error(request, failure)
             stored = read_stored_response(entry)
-            if stored.background and call.stream:
+            if stored.background and request.stream:
                 job = self.jobs.get(owner, entry.id)
                 follower = follow_remote_job(self.repository, entry, -1) if job is None else job.follow_stream(-1)
                 return StreamReplay(follower)
             answer = stored.response
         reply = replay_answer(answer)
-        if not call.stream:
+        if not request.stream:
             return reply
-        headers = {**reply.headers, "content-type": call.client_codec.http.framing.content_type}
+        headers = {**reply.headers, "content-type": request.client_codec.http.framing.content_type}
         return Reply(200, headers, write_response_stream(answer))
 
     async def _make_recorder(
         self,
-        call: GatewayRequest,
+        request: GatewayRequest,
         targets: tuple[Target, ...],
         options: StateOptions,
         own_body: Object,
@@ -208,22 +208,22 @@ class ResponsesService(Stage):
         if self.repository.is_enabled:
             down = await self.repository.check_reachable() if options.store else None
             if down is not None:
-                return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
-            size = len(call.body.data)
-            items = await run_by_size(size, partial(read_items_to_store, own_body, call.id_seed))
-            own_id = derive_id("resp_", call.id_seed)
-            preassigned = (own_id, int(call.now)) if options.background else ("", 0)
-            owner = owner_of(call.caller.key)
+                return error_replies.gateway_error(request, store_unavailable_failure(down, _stateless_hint(options)))
+            size = len(request.body.data)
+            items = await run_by_size(size, partial(read_items_to_store, own_body, request.id_seed))
+            own_id = derive_id("resp_", request.id_seed)
+            preassigned = (own_id, int(request.now)) if options.background else ("", 0)
+            owner = owner_of(request.caller.key)
             return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, size, taken_ids, claim)
-        if is_native_target(call, targets) and allows_upstream_state(call):
+        if is_native_target(request, targets) and allows_upstream_state(request):
             return None
         if options.background:
-            return error_replies.gateway_error(call, no_store_failure(400))
+            return error_replies.gateway_error(request, no_store_failure(400))
         return StatelessRecorder()
 
     async def _start_background_job(
         self,
-        call: GatewayRequest,
+        request: GatewayRequest,
         targets: tuple[Target, ...],
         pipeline: RequestRunner,
         recorder: StoringRecorder,
@@ -231,59 +231,61 @@ class ResponsesService(Stage):
         claim: IdempotencyClaim | None,
     ) -> Reply | AttemptFailed | StreamReplay:
         queued, running = (
-            {**write_pending_response(body, int(call.now), status), **recorder.overrides}
+            {**write_pending_response(body, int(request.now), status), **recorder.overrides}
             for status in UNFINISHED_STATUSES
         )
         job = BackgroundJob(self.repository, recorder, queued, running)
         result = await job.store_queued()
         if isinstance(result, StoreDown):
-            return error_replies.gateway_error(call, store_unavailable_failure(result))
+            return error_replies.gateway_error(request, store_unavailable_failure(result))
         if claim is not None:
             await self.repository.put(claim.finished_entry(job.id))
-        job_call = start_record(replace(call, stream=True, recorder=None))
+        job_call = start_record(replace(request, stream=True, recorder=None))
 
         def fail_job(error: BaseException) -> JobCoroutine:
-            call.runtime.telemetry.report_error(error)
+            request.runtime.telemetry.report_error(error)
             return store_failed(job, INTERNAL_ERROR)
 
         work = run_background_request(pipeline, job_call, targets, recorder, job)
         self.jobs.run_job(recorder.owner, job, work, fail_job)
-        return StreamReplay(job.follow_stream(-1)) if call.stream else Reply(200, JSON_HEADERS, encode(queued))
+        return StreamReplay(job.follow_stream(-1)) if request.stream else Reply(200, JSON_HEADERS, encode(queued))
 
     # --- requests for a token count ---
 
-    async def extend_count(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+    async def extend_count(
+        self, request: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | AttemptFailed:
         """Put what a request refers to into its body, without storing anything."""
-        size, is_served = len(call.body.data), self.serves(call.client_codec)
-        body = await run_by_size(size, partial(_read_body, call)) if is_served else None
+        size, is_served = len(request.body.data), self.serves(request.client_codec)
+        body = await run_by_size(size, partial(_read_body, request)) if is_served else None
         options = await run_by_size(size, partial(read_state_options, body)) if body is not None else None
         if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
-            return call
-        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+            return request
+        owner, max_bytes = owner_of(request.caller.key), request.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
         if isinstance(history, Failure):
-            return _refuse_missing(call, targets, history) or call
-        return await run_in_thread(partial(_expand_body, call, body, history))
+            return _refuse_missing(request, targets, history) or request
+        return await run_in_thread(partial(_expand_body, request, body, history))
 
 
-def _expand_body(call: GatewayRequest, body: Object, history: StoredHistory, stream: bool = False) -> GatewayRequest:
+def _expand_body(request: GatewayRequest, body: Object, history: StoredHistory, stream: bool = False) -> GatewayRequest:
     """The request as if the client had sent the history with it."""
-    return replace_body(call, expand_request(body, history.items, history.referenced), stream)
+    return replace_body(request, expand_request(body, history.items, history.referenced), stream)
 
 
 def _stateless_hint(options: StateOptions) -> str:
     return "" if options.background else STATELESS_HINT
 
 
-def _read_body(call: GatewayRequest) -> Object | None:
+def _read_body(request: GatewayRequest) -> Object | None:
     try:
-        return call.body.decode()
+        return request.body.decode()
     except Malformed:
         return None
 
 
-def _refuse_missing(call: GatewayRequest, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
+def _refuse_missing(request: GatewayRequest, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
     """Refuse a request that refers to something unknown; None if the provider may know it."""
-    if is_not_stored_here(failure) and is_native_target(call, targets) and allows_upstream_state(call):
+    if is_not_stored_here(failure) and is_native_target(request, targets) and allows_upstream_state(request):
         return None
-    return error_replies.gateway_error(call, failure)
+    return error_replies.gateway_error(request, failure)

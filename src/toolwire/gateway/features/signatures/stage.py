@@ -30,9 +30,11 @@ class SignatureStage(Stage):
     def serves(self, codec: Codec) -> bool:
         return codec.name in self._protocols or bool(self._providers)
 
-    async def extend(self, call: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner) -> ExtendedRequest:
-        if call.client_codec.name not in self._protocols and not any(
+    async def extend(
+        self, request: GatewayRequest, targets: tuple[Target, ...], runner: RequestRunner
+    ) -> ExtendedRequest:
+        if request.client_codec.name not in self._protocols and not any(
             target.provider.name in self._providers for target in targets
         ):
-            return call
-        return replace(call, signature_store=ExchangeSignatures(self._signatures, call.caller.key))
+            return request
+        return replace(request, signature_store=ExchangeSignatures(self._signatures, request.caller.key))
