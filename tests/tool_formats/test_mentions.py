@@ -207,7 +207,7 @@ def test_marks_that_servers_let_through_are_dropped(text: str, content: str) -> 
 
 def test_a_repeated_interjection_is_judged_in_time() -> None:
     """Each of these words had two readings, so that a minute was not enough for thirty of them."""
-    text = f"{'One moment to look ' * 100}round\n{HERMES}"
+    text = f"{'One moment to look ' * 100}/x\n{HERMES}"
     assert "".join(map(str, read_pieces(text, TOOLS, [text]))) == text
 
 
