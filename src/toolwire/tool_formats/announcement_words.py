@@ -41,104 +41,84 @@ find_own_clauses = re.compile(
 ).finditer
 """Where it may say what the model does now; what follows begins with the verb. `progress`: nobody says who does it."""
 match_telling = re.compile(
-    r"(?!rename|replay|reprint)(?:re-?)?(?:show|tell|giv(?:e|ing) (?!(?:it|that|the \w+) a (?:try|go|shot|run))"
-    r"|explain|describ|demonstrat"
-    r"|illustrat|quot|cit(?:e|ing)\b|recit|repeat (?!the (?:test|run|search|request|command))|phras|paraphras|spell"
-    r"|sketch|outlin|introduc|mention|note\b|point out|discuss|clarif|warn|remind|imagin|pretend|suppos|assum|consider"
-    r"|say|sing\b|recap|summari[sz]|echo|answer|reply|respond|comment(?! out)|walk|talk|teach|hid(?:e|ing)|skip|avoid"
-    r"|refus|declin|ignor|leav|omit|dissect|word\b|tokeni|serializ|encod|annotat|render|admit|confess|argu|claim|guess"
-    r"|wonder|hop(?:e|ing)|hesitat|thank|apolog|elaborat|mean\b|name\b|propos|suggest|recommend|offer|judg"
-    r"|grad(?:e|ing)\b|rat(?:e|ing)\b|like\b|be\b|play (?:devil|the (?:role|part))|shorten|print|present|point|lay"
-    r"|prepar|ask(?:ing)? (?:you|for|before"
-    r"|first|whether|my|a\b)|wait(?: (?:for you|until|here)|\W*$)|not\b|never\b|know (?:whether|if)"
-    r"|read(?:ing)? (?:you|out|aloud)|help"
-    r" you (?:read|understand|see)|think|past(?:e|ing)\b|draft(?! the| a)|transcri|type (?:it|this|out)|dictat|typeset"
-    r"|pass\b|finish\b|move on|stop(?: (?:here|there|now|at)|\W*$)|call (?:it|this) (?:an?|the)\b|return\b"
-    r"|keep (?:it|this|that"
-    r"|in mind|quiet|silent|short)|put (?:it|this|that)"
-    r" (?!(?:in(?:to)?|on|to) (?:an?|the|your) \w)|write (?:it|this|that|one|out)|add that|make (?:a|my|one) point"
-    r"|make it (?:concrete|clear)|get to the point|build up|see (?:to it|that)|have (?!an? look|another look)"
-    r"|swap (?!the|out|in)|take the (?:\w+ )?(?:tool|call)|close with"
-    r"|end with|shout|whisper|weigh|veto|oppos|contest|prevent|postpon|delay|abandon|justif|motivat|preface|parrot"
-    r"|impersonat|spare|simulat|caption|stress\b|draw|enter|mock (?:it|this|up))\w*",
+    r"(?!rename)(?:re-?)?(?:show|tell|giv(?:e|ing) (?!(?:it|that|the \w+) a (?:try|go|shot|run))|explain|describ"
+    r"|demonstrat|illustrat|quot|cit(?:e|ing)\b|repeat (?!the (?:test|run|search|request|command))|phras|paraphras"
+    r"|spell|sketch|outlin|introduc|mention|note\b|point out|discuss|clarif|warn|remind|imagin|pretend|suppos|assum"
+    r"|consider|say|sing\b|recap|summari[sz]|echo|answer|reply|respond|comment(?! out)|walk|talk|teach|skip|avoid"
+    r"|refus|declin|ignor|leav|omit|dissect|word\b|admit|confess|argu|claim|guess|wonder|hop(?:e|ing)|hesitat|thank"
+    r"|apolog|elaborat|mean\b|name\b|propos|suggest|recommend|offer|grad(?:e|ing)\b|be\b"
+    r"|play (?:devil|the (?:role|part))|shorten|present|point|lay"
+    r"|ask(?:ing)? (?:you|for|before|first|whether|my|a\b)|wait(?: (?:for you|until|here)|\W*$)|not\b|never\b"
+    r"|know (?:whether|if)|read(?:ing)? (?:you|out|aloud)|help you (?:read|understand|see)|think|past(?:e|ing)\b"
+    r"|draft(?! the| a)|transcri|type (?:it|this|out)|dictat|typeset|pass\b|finish\b|move on"
+    r"|stop(?: (?:here|there|now|at)|\W*$)|call (?:it|this) (?:an?|the)\b|return\b"
+    r"|keep (?:it|this|that|in mind|quiet|silent|short)|put (?:it|this"
+    r"|that) (?!(?:in(?:to)?|on|to) (?:an?|the|your) \w)|write (?:it|this|that|one|out)|add that"
+    r"|make (?:a|my|one) point|make it (?:concrete|clear)|get to the point|build up|see (?:to it|that)"
+    r"|have (?!an? look|another look)|swap (?!the|out|in)|weigh|veto|oppos|contest|prevent|postpon|delay|abandon"
+    r"|justif|motivat|preface|parrot|impersonat|spare|caption|stress\b|draw)\w*",
     re.IGNORECASE,
 ).match
 """Verbs that words can be the result of, those that say nothing, and those of refusals."""
 TEXT_NOUNS: Final = frozenset(
-    """adage anecdote appendix attacker caption chatml citation chatbot counterexample demo demonstration dialogue
-    example excerpt exercise footnote haiku hermes illustration invocation jailbreak joke llm markup metaphor
-    narrator notation novel paragraph paraphrase parenthesis payload phrase placeholder poem proverb quiz quotation
-    reader riddle sample scenario sentence snippet specimen story syntax tale transcript transcription tutorial verse
-    verbatim wording hypothetical fictional""".split()
+    """anecdote appendix caption chatml citation counterexample demo demonstration dialogue example excerpt
+    exercise footnote haiku illustration invocation jailbreak joke llm markup metaphor notation novel paragraph
+    paraphrase parenthesis payload phrase placeholder poem proverb quiz quotation reader riddle sample scenario
+    sentence snippet story syntax tale transcript transcription tutorial verse wording""".split()
 )
 """Nouns for texts. A sentence about one announces no call."""
 MAYBE_TEXT_NOUNS: Final = frozenset(
-    """abbreviation acronym actor advice advocate agent ambiguity analogy anatomy angle answer argument armchair
-    assistant attack attention basics bias blame block boss bot brace bracket bush call caveat character chase chest
-    chorus claim clause coat command completion compromise concept conclusion confusion cons consequence
-    conversation court courtesy crime curse danger debate dialog dice dignity dinner disaster disclaimer dot doubt
-    drama dream echo elephant emitted emphasis envelope essay ethic eventually evil exchange expectation explanation
-    exploit expression fallacy fault feeling fiction film format formatting formula fortune frame gear grammar
-    grievance ground guess hair happiness harm herme hero hint honest hope horizon idea illusion injection input
-    instance instruction joke json jsonl knowledge latex lawyer leg lens letter line lingo literal llama luck lunch
-    lyric magic malware markdown mask meaning meant message mind mistake mistral misunderstanding model motive mouth
-    movie myth news note notes objection odds opinion option outline parenthese parenthesi parody passage patience
-    philosophy poetry poison popcorn position possibility post prank privilege progress- prompt proposal pros prose
-    protocol question quote quoted qwen recap record remark rendering reply representation request response risk
-    ritual rule rumor rumour saying scene sens sent sequence shape sketch someday sometime sonnet soul
-    species speech spell spelling stage statement story style supervisor supper suspense tag talk tea template
-    temptation tension text theorem theory thing thought threat token tone tool tradition translation trick trust
-    truth turn utterance variant villain vision warning waters wire word worst wrote xml yaml yourself""".split()
+    """abbreviation acronym agent ambiguity analogy angle answer argument armchair assistant attack blame block
+    bot brace bracket call caveat character chase chest clause coat command completion compromise conclusion
+    confusion conversation court crime danger dialog dice dignity disaster disclaimer dot doubt drama elephant
+    emphasis envelope essay ethic evil explanation exploit expression fault fiction format formatting frame gear
+    grammar grievance ground hair hermes hint horizon idea illusion injection input instance instruction joke json
+    jsonl latex letter line literal llama lyric malware markdown mask meaning message mind mistake mistral
+    misunderstanding model mouth movie myth note objection opinion option outline parody passage patience
+    philosophy poetry popcorn post privilege prompt proposal prose protocol question quote qwen recap record
+    remark rendering reply representation request response rule rumour saying scene sequence shape sketch sonnet
+    soul speech spelling stage statement story style suspense tag talk template temptation tension text theorem
+    theory thought threat token tone tool translation trust truth turn utterance variant villain warning wire
+    word xml yaml""".split()
 )
 """Those that may be worked on, too, if the call names them, and those that no tool works on."""
 LINKS: Final = frozenset(
-    """about above across after against and around as at because before behind below between by correctly for from has
-    have here if in into is it like next now of off on onto or out over right so than that the their them then there
-    these they this those through to together too under until up using was we were when where which while who with
-    within without wrong""".split()
+    """about above across after against and around as at because before behind below between by correctly for
+    from has have here if in into is it like next now of off on onto or out over right so than that the their
+    them then there these they this those through to together too under until up using was we were when where
+    which while who with within without""".split()
 )
 """Words behind a noun: it is the last of its phrase."""
 drop_compounds = partial(
     re.compile(
         r"`[^`]*`|\"[^\"\s]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+"
         r"|\b(?:(?:mak(?:e|ing)|do(?:ing)?|start(?:ing)?) (?:the|another|a|both|these|two)(?: \w+)? calls?"
-        r"|(?:phone|video|sales|conference|dentist|api) calls?|full text|(?:single|double) quotes|lines? \d[\d–-]*"
-        r"|lines|(?:sub-?|human |review )agents?|(?:launch|spawn|start|us)(?:e|ing)? (?:an?|another"
-        r"|the)(?: \w+)? agents?"
+        r"|(?:phone|video|dentist|api) calls?|full text|(?:single|double) quotes|lines? \d[\d–-]*|lines"
+        r"|(?:sub-?|human |review )agents?|(?:launch|spawn|start|us)(?:e|ing)? (?:an?|another|the)(?: \w+)? agents?"
         r"|(?:us(?:e|ing)|load|find|found|call(?:ing)?|invok(?:e|ing)|through|with) [\w' `-]{0,40}\btools?"
-        r"|(?:commit|error|status|debug|log|descriptive|clear|unread|new|recent|last) messages?"
-        r"|(?:test|command|console|terminal|build|compiler|linter|verbose|debug) output|(?:type|doc) hints?"
-        r"|(?:following|exact|same|right|next|failing|build|test|shell|git) commands?|(?:run|execut\w+) (?:the|an?"
-        r"|that|this|another) commands?"
-        r"|(?:linter?|compiler|deprecation|type|build|eslint|mypy) warnings?|(?:html|css|email|page|jinja2?) templates?"
+        r"|(?:commit|error|status|debug|log|descriptive|clear|unread|new|recent|last) messages?|(?:type|doc) hints?"
+        r"|(?:following|exact|same|right|next|failing|build|test|shell|git) commands?"
+        r"|(?:run|execut\w+) (?:the|an?|that|this|another) commands?"
+        r"|(?:linter?|compiler|deprecation|type|build) warnings?|(?:html|css|email|page) templates?"
         r"|(?:empty|user|invalid|standard|null) inputs?|(?:financial|bank|account|import|sql|select|return|print"
-        r"|log) statements?|(?:sales|revenue) figures"
-        r"|(?:right|correct|proper|different|same|required|missing) (?:arguments?|parameters?)|(?:top|latest"
-        r"|news) stories|edge cases?|command line|exchange rates?|(?:pull|merge) requests?|data models?"
-        r"|turn(?:ing)? (?:on|off|up|down|into)|(?:check|see|inspect|verify) the output|take care of|nothing else"
-        r"|one by one|one at a time|at once|(?:the"
-        r"|its|their) (?:\w+ )?ones?|in (?:one|a) go"
-        r"|one last time|one more time)\b",
+        r"|log) statements?|(?:right|correct|proper|different|same|required|missing) (?:arguments?|parameters?)"
+        r"|(?:top|latest|news) stories|command line|(?:pull|merge) requests?|data models?)\b",
         re.IGNORECASE,
     ).sub,
     " file ",
 )
 """Words of work that are made of words for texts."""
 find_pointing = re.compile(
-    r"\b(?:like (?:this|that|so)|as follows|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+|fake|dummy|fictional"
-    r"|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|so to speak|he|she"
-    r"|would"
-    r"|could|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
-    r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))|\b(?:here|below|above)\W*$"
-    r"|^(?!fix|do\b|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat|reproduc|confirm|verif)\S+"
-    r"(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$|\b(?:this|these) (?:in|from|on"
-    r"|at) .*[:：]\W*$"
-    r"|\bone by hand\b"
-    r"|\b(?:this|that) one\W*$|(?<!fix )(?<!do )\b(?:this|these|so)\W*[:：]\W*$|\b(?:under|in|as) \"[^\"]*\"\W*$"
-    r"|\bhere(?:['’]s| is| are)\b|\bas (?:test data|an? (?:example|sample|test|string|text|answer|joke|yes|memory)"
-    r"|art|wrong|correct|right)\b|\bthought experiment\b|\bin (?:my|your) head\b|\bthe one for\b|\bas the \w+ one\b"
-    r"|\b(?:for|in) (?:the"
-    r"|a) test case\b"
+    r"\b(?:like (?:this|that|so)|as follows|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+|fake|dummy"
+    r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|he|she|would|could"
+    r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
+    r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"
+    r"|\b(?:here|below|above)\W*$|^(?!fix|do\b|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"
+    r"|reproduc|confirm|verif)\S+(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$"
+    r"|\b(?:this|these) (?:in|from|on|at) .*[:：]\W*$|\bone by hand\b|\b(?:this|that) one\W*$"
+    r"|(?<!fix )(?<!do )\b(?:this|these|so)\W*[:：]\W*$|\b(?:under|in|as) \"[^\"]*\"\W*$|\bhere(?:['’]s| is| are)\b"
+    r"|\bas (?:test data|an? (?:example|sample|test|string|text|answer|memory)|art|wrong)\b|\bthought experiment\b"
+    r"|\bin (?:my|your) head\b|\bthe one for\b|\bas the \w+ one\b|\b(?:for|in) (?:the|a) test case\b"
     r"|\binto (?:the|a) table\b|^\S+ (?:no|neither|nothing|none|nobody)\b|\bit (?:if|when)\b",
     re.IGNORECASE,
 ).search
@@ -153,27 +133,23 @@ find_pronoun = re.compile(
 
 But for that, it may be a call that is shown."""
 find_to_you = re.compile(
-    r"\b(?:with|by|past) (?:you|the team|my \w+|the lawyers)\b|\b(?:to|for) you to\b|\b(?:if|once|when|after|until"
-    r"|unless|before"
-    r"|as soon as) you\b|\byour (?:approval|okay|ok|confirmation|permission|consent|go-ahead|vision|knowledge|memory"
-    r"|identity|attention|patience|expectations|assumptions|concern|trouble|version|paste|leg|eyes|priors)\b"
-    r"|\b(?:need|want|whether|if) you\b|\byou (?:have to|would|on this|what|the trouble|notice|filter|correctly"
-    r"|should|are paying)\b|\bgot you right\b|\b(?:to|understand|got|at) you\W*$",
+    r"\b(?:with|by|past) (?:you|the team|my \w+|the lawyers)\b|\b(?:to|for) you to\b"
+    r"|\b(?:if|once|when|after|until|unless|before|as soon as) you\b"
+    r"|\byour (?:approval|okay|ok|confirmation|permission|consent|go-ahead|vision|knowledge|memory|identity"
+    r"|attention|patience|expectations|assumptions|concern|version|paste|leg|eyes|priors)\b"
+    r"|\b(?:need|want|whether|if) you\b|\byou (?:have to|would|on this|what|the trouble|correctly|should)\b"
+    r"|\bgot you right\b|\b(?:to|understand|at) you\W*$",
     re.IGNORECASE,
 ).search
 """What the user is to do or to say first, and what is only for him to read."""
 find_said = re.compile(
-    r"\b(?:you|users?|chatgpt|claude|gpt\S*|qwen|llama|mistral|models?|bots?|agents?|assistants?|paper|page"
-    r"|e?-?mail|blog|manual|docs"
-    r"|others|it|he|she|they|robot)(?: \w+)? (?:would|said|says|asks(?: for)?|answer(?:s|ed)|wrote|written|writes?"
-    r"|emitted|pasted|posted"
-    r"|replied|wants?|called it|called|quoted|suspected|meant|means|intended|leaves? out|did)\b|\b(?:is"
-    r"|was) (?:written|quoted|said)\b"
-    r"|\b(?:attackers?|qwen|llama|mistral|chatgpt|he|she)\b|\b(?:if|when) i (?:write|say|type)\b"
-    r"|\b(?:this|these|such(?: an?)?) (?:text|call|line|string|thing|input|frame|message|output|answer|prompt"
-    r"|snippet)s?\b"
-    r"|\bas the (?:tutorial|docs|book|paper)\b|\bi (?:sent|quoted|wrote|said|was)\b|[\"”»,*]\W*(?:\w+ ){0,2}(?:said"
-    r"|says|wrote|replied|typed|thought|cried)\b"
+    r"\b(?:you|users?|chatgpt|claude|gpt\S*|qwen|llama|mistral|models?|bots?|agents?|assistants?|paper|page|e?-?mail"
+    r"|manual|docs|others|it|he|she|they)(?: \w+)? (?:would|said|says|asks(?: for)?|answer(?:s|ed)|wrote|written"
+    r"|writes?|emitted|pasted|posted|replied|wants?|called|quoted|suspected|meant|means|intended|leaves? out|did)\b"
+    r"|\b(?:is|was) (?:written|quoted|said)\b|\b(?:attackers?|qwen|llama|mistral|chatgpt|he|she)\b"
+    r"|\b(?:if|when) i (?:write|say|type)\b|\b(?:this|these|such(?: an?)?) (?:text|call|line|string|thing|input"
+    r"|frame|message|output|answer|prompt|snippet)s?\b|\bas the (?:tutorial|docs|book|paper)\b"
+    r"|\bi (?:sent|quoted|wrote|said|was)\b|[\"”»,*]\W*(?:\w+ ){0,2}(?:said|says|wrote|replied|typed|thought)\b"
     r"|\b(?:so to speak|or rather|rather not|not allowed|here(?:['’]s| is) (?:how|why|what))\b",
     re.IGNORECASE,
 ).search
@@ -210,7 +186,7 @@ find_reason = re.compile(
 """Why, and which: it may be about anything."""
 match_next = re.compile(
     r"\W*(?:(?:and|so|okay|ok|good|great|cool)\W+)*(?:now|next(?: up)?|finally|lastly|first|then|second"
-    r"|third)\b[:,]? (?:the|another|its|your|`)"
+    r"|third)\b[:,]? (?:for |on to )?(?:the|another|its|your|our|`)"
     r"|.{1,60} (?:first|next)\b\W*$",
     re.IGNORECASE,
 ).match
@@ -242,19 +218,16 @@ match_question = re.compile(
 """A question that the model asks itself."""
 find_telling_above = re.compile(
     r"\b(?:he|she)\b|\b(?:story|tale|once upon|transcript|demo|few-shot|fiction|film|novel|chapter|simulation"
-    r"|role-?play\w*"
-    r"|made that up|recorded|script of|thought experiment|training set|act as|repeat after|(?:i|you|it|they) wrote"
-    r"|i once"
-    r"|in my last turn)\b"
-    r"|\b(?:shall|should|may|can) i\b.*\?|\b(?:do|would|could|can|will) you\b.*\?|\b(?:tell|ask) me (?:whether|if)\b"
-    r"|\bplease confirm\b|\b(?:has|have|had|find|found|shows?|in|like|see|reads?|says?|with|is|was) (?:this|these"
-    r"|so)\W*$"
-    r"|\bi would\b|\bi['’]?(?: a)?m the\b|\bwant to see\b|\bi['’]d (?:answer|reply|say|write|send|call|run)\b"
+    r"|role-?play\w*|made that up|recorded|script of|thought experiment|training set|act as|repeat after"
+    r"|(?:i|you|it|they) wrote|i once|in my last turn)\b|\b(?:shall|should|may|can) i\b.*\?"
+    r"|\b(?:do|would|could|can|will) you\b.*\?|\b(?:tell|ask) me (?:whether|if)\b|\bplease confirm\b"
+    r"|\b(?:has|have|had|find|found|shows?|in|like|see|reads?|says?|with|is|was) (?:this|these|so)\W*$|\bi would\b"
+    r"|\bi['’]?(?: a)?m the\b|\bwant to see\b|\bi['’]d (?:answer|reply|say|write|send|call|run)\b"
     r"|^\W*(?:quote|output|variant|prompt|example|sample)\b"
     r"|\b(?:the|an?|this|these|two|its|his|typical|next|fake|wrong) (?:[\w-]+ )?(?:calls?|prompts?|turns?|lines"
     r"|answers?|agents?|bots?|assistants?|input|samples?)\W*$|^\W*(?:wrong answer|an exchange)\b"
     r"|\bhow the conversation\b|\b(?:robot|roboter)\b|^\W*once (?:i|there|upon|a)\b|\bagent at\b|\bconfirmez\b"
-    r"|\bsoll ich\b|\?.*\baccord\b",
+    r"|\bsoll ich\b",
     re.IGNORECASE,
 ).search
 """Before an announcement: that somebody else says it, or that the user is asked first."""

@@ -65,7 +65,7 @@ def list_words(name: str, arguments: str, description: str) -> CallWords:
     """The words of a call that the sentence before it may name."""
     values = _find_keys.sub(" ", arguments[:_MAX_VALUES])
     purpose = description[:_MAX_PURPOSE].partition(".")[0]
-    return CallWords(name.lower(), frozenset(_list_stems(f"{name} {values} {purpose}")) - TEXT_NOUNS)
+    return CallWords(name.lower(), frozenset(_list_stems(f"{name} {values} {purpose}")))
 
 
 def _list_stems(text: str) -> list[str]:
@@ -150,7 +150,7 @@ def shares_word(text: str, named: CallWords) -> bool:
 
 def to_singular(word: str) -> str:
     for ending, instead in (("'s", ""), ("’s", ""), ("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("s", "")):
-        if word.endswith(ending) and len(word) > len(ending) + 2 and not word.endswith(("ss", "is", "us")):
+        if word.endswith(ending) and len(word) > len(ending) + 2 and not word.endswith(("ss", "is", "us", "hermes")):
             return word.removesuffix(ending) + instead
     return word
 

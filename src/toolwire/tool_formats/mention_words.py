@@ -35,20 +35,13 @@ _SPEAKER: Final = (
     r"|claude|gpt)"
 )
 STEPS: Final = _words(
-    r"^\W*(?:(?:good|great|okay|ok|perfect),? )?(?:now|next|first|then|finally|second|third|lastly|and"
-    r"|also)\b,? (?:for |on to )?(?:the|another|your|our)"
-    rf" (?:(?!bad|wrong|worst|naive|\w+['’]s own|(?:{_SPEAKER}|tool)['’]s)[\w'’.-]+ ){{0,2}}?(?:{_THING}|`[^`]+`)\W*$",
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
-    r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$"
-    r"|^\W*(?:one (?:more|last)|a final|final)(?: [\w-]+)? (?:check|file|fix|test|run)\b"
-    r"|^\W*(?:let me|i['’]ll)(?: now)? mark (?:this|that|the|it|all)(?: [\w-]+){0,3} as (?:completed?|done"
-    r"|finished|in progress)\b"
-    r"|\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$"
-    r"|\bhere we go\b|^\W*here goes\b|^\W*(?:i['’]m )?on it\b|^\W*will do\b",
-    r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change"
-    r"|(?:updated|new|corrected|fixed) (?!examples?|formats?|syntax|frames?|calls?)\w+)\b"
-    r"(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
     r"\bhere(?:['’]s| is| goes| comes) (?:the|a|my|our) (?:(?!example|sample)\w+ ){0,2}calls?\W*$",
+    r"\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change)\b(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
+    r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere we go\b|^\W*(?:i['’]m )?on it\b|^\W*will do\b",
+    r"^\W*(?:next|fix)(?: step| file| test)?\W*$|^\W*step \d+[^\w:：]*$",
+    r"^\W*(?:one (?:more|last)|a final|final)(?: [\w-]+)? (?:check|file|fix|test|run)\b",
+    r"\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$",
 )
 """The next of several steps, without who does it."""
 OTHER_ANNOUNCEMENTS: Final = _words(
