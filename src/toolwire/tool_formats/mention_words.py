@@ -263,29 +263,18 @@ REFUSALS: Final = _words(
 )
 """That it is not done, or must not be."""
 
-find_example_label = re.compile(
-    r"^[^\w\n]{0,8}(?:(?:counter-?)?examples?|samples?|cases?|scenarios?|illustrations?|demo\w*|inputs?|outputs?"
-    r"|expected|actual|before|after|wrong|right|correct"
-    r"|incorrect|good|bad|invalid|valid|do|don['’]t|prompts?|responses?|completions?|results?|notes?|warnings?"
-    r"|caution|tips?|figures?|listings?"
-    r"|snippets?|logs?|errors?|traces?|quotes?|sources?|usage|format|syntax|templates?|transcripts?|options?"
-    r"|variants?|versions?|attempts?|tests?|test cases?|beispiele?|exemples?|ejemplos?|esempi[oe]?"
-    r"|exemplos?|voorbeeld|przykład|пример\w*|приклад|例子?|示例|範例|예시?)\b(?:[ \t]*[#№(]?[ \t]*\d+|[ \t]+(?:[a-z]"
-    r"|[ivx]+|one|two|three|first|second)\b)?[ \t]*(?:\([^)\n]*\)|of\b[^:\n]*)?[ \t]*(?:[:：)*_—–-]|(?<=\d)\.|$)",
-    re.IGNORECASE,
-).search
-"""A line that says what follows is one of several examples, the output of something, or the like."""
+_SHOWN: Final = (
+    rf"(?:examples?|samples?|shots?|cases?|scenarios?|variants?|versions?|drafts?|options?|outputs?|{_SPEAKER}|training"
+    r"|responses?|answers?|repl(?:y|ies)|completions?|turns?|transcripts?|conversations?|dialog(?:ue)?s?|sessions?|logs?"
+    r"|formats?|messages?|translations?|rewrites?|reproduce)\b"
+)
 find_title = re.compile(
-    r"\b(?:examples?|samples?|shots?|transcripts?|conversations?|dialog(?:ue)?s?|sessions?|logs?|history|outputs?"
-    r"|responses?|formats?"
-    r"|reproduce|cases?|scenarios?|versions?|drafts?|rewrites?|translations?|repl(?:y|ies)|answers?"
-    r"|messages?)\b[^.!?\n]{0,40}[:：]\s*$"
-    r"|^\W*(?:turn|round|message|request|reply|table|appendix|section|chapter|exhibit|entry|record|page|slide"
-    r"|scene|act|part)"
-    r"\s*#?(?:\d+|[a-z]|[ivx]+)\W*$|^\W*end of\b",
+    rf"\b{_SHOWN}[^.!?\n]{{0,40}}[:：]\s*\Z"
+    rf"|^\W*(?:[\w'’-]+ ){{0,3}}?{_SHOWN}(?:[^\w\n]{{0,3}}(?:\d+|\w))?[^\w.!?…。！？]*\Z"
+    r"|^\W*(?:examples?|samples?|test cases?|scenario|few-shot)\b[ \t]*#?\w{0,3}[ \t]*[:：]",
     re.IGNORECASE,
 ).search
-"""The title of such lines."""
+"""A title of what is shown below it: one of several examples, the answer of a model."""
 
 _FOREIGN_LINES: Final = (
     # logs

@@ -31,7 +31,6 @@ from toolwire.tool_formats.announcements import (
 )
 from toolwire.tool_formats.mention_words import (
     REFUSALS,
-    find_example_label,
     find_quoting,
     find_title,
     match_filler,
@@ -168,7 +167,7 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: Cal
         if line.endswith(QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
         if not line.endswith(_SENTENCE_ENDS) and not (
-            len(lines) == 1 and match_interjection(f"{line} ") and not find_example_label(line)
+            len(lines) == 1 and match_interjection(f"{line} ") and not line.endswith(COLONS)
         ):
             return Mention("the line before it is not a sentence")
     elif not (line[-1].isalnum() or line[-1] in _AFTER_ANNOUNCEMENT):
@@ -205,7 +204,7 @@ _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
 def _judge_words(words: str, lines: tuple[str, ...], named: CallWords) -> Mention | None:
     """The last sentence must be of the work that the model does now, or say nothing."""
-    if any(map(_is_title, lines[:5])):
+    if any(map(find_title, lines[:5])):
         return Mention("it is one of several examples")
     *earlier, sentence = list_sentences(words) or [words]
     above = (earlier[-1] if earlier else last_sentence("".join(lines[:1])))[-MAX_SENTENCE:]
@@ -241,24 +240,6 @@ def _says_nothing(sentence: str) -> bool:
     if state:
         return state["wanted"] is None or not names_text(state["wanted"], NO_WORDS)
     return any(match(words) for match in (match_interjection, match_filler))
-
-
-def _is_title(line: str) -> bool:
-    """Does a line say that what follows is one of several examples, the output of something, or the like?"""
-    label = find_example_label(line)
-    is_whole = label is not None and not has_word(line[label.end() :])
-    is_short = not _strip_decoration(line).endswith(_SENTENCE_ENDS) and _match_short_title(line) is not None
-    return is_whole or is_short or find_title(line) is not None or _match_example(line) is not None
-
-
-_match_short_title = re.compile(
-    r"\W*(?:[\w'’-]+ ){0,3}?(?:examples?|samples?|answers?|responses?|repl(?:y|ies)|turns?|dialog(?:ue)?s?|transcripts?"
-    r"|conversations?|completions?|training|agents?|assistants?|models?)\b[^\n]{0,12}",
-    re.IGNORECASE,
-).fullmatch
-_match_example = re.compile(
-    r"\W*(?:examples?|samples?|test cases?|scenario|few-shot)\b[ \t]*#?\w{0,3}[ \t]*[:：]", re.IGNORECASE
-).match
 
 
 def _measure_indent(line: str) -> int:
