@@ -86,14 +86,14 @@ LINKS: Final = frozenset(
     """about above across after against and around as at because before behind below between by correctly for
     from has have here if in into is it like next now of off on onto or out over right so than that the their
     them then there these they this those through to together too under until up using was we were when where
-    which while who with within without""".split()
+    which while who with within without you""".split()
 )
 """Words behind a noun: it is the last of its phrase."""
 drop_compounds = partial(
     re.compile(
         r"`[^`]*`|\"[^\"\s]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+"
         r"|\b(?:(?:mak(?:e|ing)|do(?:ing)?|start(?:ing)?) (?:the|another|a|both|these|two)(?: \w+)? calls?"
-        r"|(?:phone|video|dentist|api) calls?|full text|(?:single|double) quotes|lines? \d[\d–-]*|lines"
+        r"|(?:phone|video|dentist|api) calls?|full text|(?:single|double) quotes|log lines?|lines? \d[\d–-]*|lines"
         r"|(?:sub-?|human |review )agents?|(?:launch|spawn|start|us)(?:e|ing)? (?:an?|another|the)(?: \w+)? agents?"
         r"|(?:us(?:e|ing)|load|find|found|call(?:ing)?|invok(?:e|ing)|through|with) [\w' `-]{0,40}\btools?"
         r"|(?:commit|error|status|debug|log|descriptive|clear|unread|new|recent|last) messages?|(?:type|doc) hints?"
@@ -109,7 +109,8 @@ drop_compounds = partial(
 )
 """Words of work that are made of words for texts."""
 find_pointing = re.compile(
-    r"\b(?:like (?:this|that|so)|as follows|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+|fake|dummy"
+    r"\b(?:like (?:this|that|so)|as follows|side by side|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+"
+    r"|fake|dummy"
     r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|he|she|would|could"
     r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"

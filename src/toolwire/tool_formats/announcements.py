@@ -2,7 +2,8 @@
 
 A sentence that says what the model itself does now announces the call, whatever it is about, unless something in it
 says that the frame is shown: a verb of telling, a noun for a text, a word that points, a condition, a refusal, somebody
-else who acts, another time. A statement, or a question, announces it only with a word of the call.
+else who acts, another time. So does a question that the model asks itself. A statement announces it only with a word of
+the call.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _is_own_work(sentence: str, start: re.Match[str], named: CallWords) -> bool:
 
 
 def is_statement(sentence: str, named: CallWords) -> bool:
-    """Is it of the work that the call does: what was found, what is needed, or a question that the call answers?"""
+    """Is it of the work that the call does: what was found, what is needed, or a question that nobody is asked?"""
     if len(sentence) > MAX_SENTENCE or sentence.rstrip().endswith(COLONS) or any(find_own_clauses(sentence)):
         return False
     if _is_shown(sentence, named) or any(find(sentence) for find in (find_somebody, find_own_past, find_other_time)):
@@ -120,7 +121,7 @@ def is_statement(sentence: str, named: CallWords) -> bool:
 
 
 def _is_shown(sentence: str, named: CallWords) -> bool:
-    kinds = (find_pointing, REFUSALS.search, CONDITIONS.search)
+    kinds = (find_pointing, _find_last_pointer, REFUSALS.search, CONDITIONS.search, OTHER_UNMEANT.search)
     return any(find(sentence) for find in kinds) or names_text(f" {sentence}", named)
 
 
@@ -195,6 +196,7 @@ _match_need = re.compile(
     r"|.*\b(?:i|we) (?:(?:only|also|still|first) need\b|need more\b))",
     re.IGNORECASE,
 ).match
+_find_last_pointer = re.compile(r"\b(?:this|these)\W*\Z", re.IGNORECASE).search
 _match_use = re.compile(r"(?:us|call|invok|run|try)(?:e|ing)?\b", re.IGNORECASE).match
 _find_keys = re.compile(r"\"\w+\"\s*:")
 find_words = re.compile(r"[\w'’-]+|[,;:：()—–.!?]").findall

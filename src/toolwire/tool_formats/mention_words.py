@@ -184,7 +184,8 @@ OTHER_UNMEANT: Final = _words(
     r"|ataque|palabras|bloquear|escena|sintaxis|resposta|sintaxe|você)\b",
     r"记录|用户让|输出了|写道|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
     r"|شرح|дискусси|следующ|ниже",
-    r"\b(?:comme|como|als(?! nächstes| erstes))\b|\bvor\W*$|\b(?:vorlage|muster)\b|\b(?:hier|ici|aquí|aqui|сюда"
+    r"\b(?:comme|como(?! (?:o|a|os|as|el|la|los|las|se|est[áa])\b)|als(?! nächstes| erstes))\b|\bvor\W*$"
+    r"|\b(?:vorlage|muster)\b|\b(?:hier|ici|aquí|aqui|сюда"
     r"|здесь)(?: \w+)?\W*$",
     r"\b(?:beispiel|exempl?[eou]|ejemplo|esempi|voorbeeld|bijvoorbeeld|exempel|eksempel|przykład|příklad|пример"
     r"|приклад|например"
