@@ -74,12 +74,6 @@ _match_list_item = re.compile(
     r"[ \t]*(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.):])(?:[ \t]+|$)", re.IGNORECASE
 ).match
 _SENTENCE_ENDS: Final = tuple(".!?…。！？।")
-_find_abbreviation = re.compile(
-    r"(?:^|[\s(])(?:cf|viz|i\.e|e\.g|p\.\s?s|ps|n\.b|nb|ex|resp|approx|ca|fig|figs|eq|sec|vs|al|ibid|z\.\s?b"
-    r"|d\.\s?h|bzw|bspw|vgl"
-    r"|p|pp|ed|vol|ch|art|par|dr|mr|mrs|st|e\.x|np|t\.ex|bv|m\.a\.w)\.$",
-    re.IGNORECASE,
-).search
 _match_decoration = re.compile(r"[ \t\r*_~\u2190-\u21ff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]*").match
 """Blanks, emphasis and emoji."""
 _find_tags = re.compile(r"</?(?:b|i|u|em|strong|span|p|div)>")
@@ -148,8 +142,7 @@ def _judge_line(before: str, lines: tuple[str, ...], candidate: Candidate) -> Me
     if words.endswith(COLONS):
         is_sentence = is_announcement(last_sentence(words), named) or (is_token and is_glued)
     else:
-        is_sentence = words.endswith(_SENTENCE_ENDS) and not _find_abbreviation(words)
-        is_sentence = is_sentence or (is_token and words[-1].isalnum() and is_glued)
+        is_sentence = words.endswith(_SENTENCE_ENDS) or (is_token and words[-1].isalnum() and is_glued)
         is_sentence = is_sentence and (is_glued or not words.endswith(QUESTION_MARKS))
     if not is_sentence:
         return Mention("the sentence before it goes on")
