@@ -12,7 +12,7 @@ from typing import Final
 _NOT_DOING: Final = (
     r"(?:\w*th|warn|mean|accord|regard|follow|list(?=ing \d)|str|dur|morn|even|quot|cit|show|illustrat"
     r"|demonstrat|explain|describ|imagin|suppos|assum|consider|speak|be|hav|depend|includ|concern|repeat|past|copy"
-    r"|ignor|skip|refus|avoid|declin|head|train|interest|amaz|pric|encod|formatt|spell|word|talk|mean)ing\b"
+    r"|ignor|skip|refus|avoid|declin|head|train|interest|amaz|pric|encod|formatt|spell|word|talk)ing\b"
 )
 """Words in -ing that name no work, or that of showing."""
 _HASTE: Final = (
@@ -111,7 +111,7 @@ drop_compounds = partial(
 find_pointing = re.compile(
     r"\b(?:like (?:this|that|so)|as follows|side by side|hypothetical\w*|literally|aloud|pretend\w*|imagin\w+"
     r"|fake|dummy"
-    r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g\.|i\.e\.|such as|he|she|would|could"
+    r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g|i\.e|such as|he|she|would|could"
     r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"
     r"|\b(?:here|below|above)\W*$|^(?!fix|do\b|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"

@@ -135,7 +135,7 @@ def names_text(clause: str, named: CallWords) -> bool:
 
 def _has_head(clause: str, nouns: frozenset[str], but: frozenset[str] = frozenset()) -> bool:
     """Is one of the nouns the last word of a phrase? Before another noun it says what kind of thing that is."""
-    words = find_words(clause.lower().partition(" ")[2])
+    words = _find_words(clause.lower().partition(" ")[2])
     return any(
         noun in nouns and noun[:_STEM] not in but
         for word, behind in pairwise([*words, "."])
@@ -199,7 +199,7 @@ _match_need = re.compile(
 _find_last_pointer = re.compile(r"\b(?:this|these)\W*\Z", re.IGNORECASE).search
 _match_use = re.compile(r"(?:us|call|invok|run|try)(?:e|ing)?\b", re.IGNORECASE).match
 _find_keys = re.compile(r"\"\w+\"\s*:")
-find_words = re.compile(r"[\w'’-]+|[,;:：()—–.!?]").findall
+_find_words = re.compile(r"[\w'’-]+|[,;:：()—–.!?]").findall
 _find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}|\d{2,}").findall
 _find_sentences = re.compile(
     r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bam \d\.)(?<!\bam \d\d\.)[\"')\]*_]*\s+|(?<=[。！？])"

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 
-def _words(*patterns: str) -> re.Pattern[str]:
+def _join_patterns(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
@@ -34,7 +34,7 @@ _SPEAKER: Final = (
     r"(?:models?|attackers?|assistants?|agents?|llms?|bots?|qwen|llama|mistral|deepseek|hermes|kimi|glm|granite|gemma"
     r"|claude|gpt)"
 )
-STEPS: Final = _words(
+STEPS: Final = _join_patterns(
     r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
     r"\bhere(?:['’]s| is| goes| comes) (?:the|a|my|our) (?:(?!example|sample)\w+ ){0,2}calls?\W*$",
     r"\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change)\b(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
@@ -44,7 +44,7 @@ STEPS: Final = _words(
     r"\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$",
 )
 """The next of several steps, without who does it."""
-OTHER_ANNOUNCEMENTS: Final = _words(
+OTHER_ANNOUNCEMENTS: Final = _join_patterns(
     r"\b(?:ich|wir) (?!würde|könnte|möchte|sollte|hätte|habe|war|bin|denke|glaube|zeige|erkläre|zitiere"
     r"|beschreibe)\w+e\b"
     r"|(?:^|, |\b(?:dann|jetzt|nun|zuerst|zunächst|gleich|dazu|als nächstes) )(?!würde|könnte|hätte|habe|zeige"
@@ -175,7 +175,7 @@ match_name = re.compile(
     re.IGNORECASE,
 ).fullmatch
 """A line that may name who speaks, as in a play, or what is shown: a name, a file, or a label with its value."""
-OTHER_UNMEANT: Final = _words(
+OTHER_UNMEANT: Final = _join_patterns(
     r"\b(?:formaat|befehl (?:auf\W*$|melden|verweigern)|vorstellen|meinen|anfrage ab|unterschied|antwort|wort(?:en|e)?"
     r"|missverständnis|aussage|diskussion|angriff|erlaubnis|zustimmung|abbrechen)\b",
     r"\b(?:réponse|mots|vérité|débat|attaque|différence|(?:votre|ton|sans) accord|bloquer|signaler|(?:je )?(?:vous"
@@ -198,7 +198,7 @@ OTHER_UNMEANT: Final = _words(
     r"|昨天|昨日|어제",
 )
 """The same in other languages."""
-OTHER_CONDITIONS: Final = _words(
+OTHER_CONDITIONS: Final = _join_patterns(
     r"\b(?:wenn|falls|sofern|sobald|solange|bevor|nachdem|morgen|übermorgen|später|vielleicht"
     r"|erst (?:dann|nach|ab|am|im))\b",
     r"\b(?:dès|lorsque?|quand|avant|après|à condition|pourvu|demain|plus tard|peut-être)\b|\bs['’]ils?\b",
@@ -214,7 +214,7 @@ OTHER_CONDITIONS: Final = _words(
     r"|यदि|कल",
 )
 """That it depends, or is done another time: the conjunctions and adverbs that say so."""
-CONDITIONS: Final = _words(
+CONDITIONS: Final = _join_patterns(
     r"\bplease (?!(?:hold|wait|bear|give me)\b)\w+.*\b(?:i|we)(?:['’]ll| will)\b",
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\byour (?:permission|approval|ok(?:ay)?"
     r"|consent|confirmation|go-ahead)\b"
@@ -232,7 +232,7 @@ CONDITIONS: Final = _words(
     r"|\bhypothetical\w*|\bin theory\b",
 )
 
-REFUSALS: Final = _words(
+REFUSALS: Final = _join_patterns(
     rf"\b{_DO}(?:s|d|ning|ing)? (?:nothing|none|no)\b",
     rf"(?:\bnot|n['’]t|\bnever|\bcannot|\bwithout|\bno one|\bnobody)\b(?:\W+\w+){{0,3}}?\W+{_DO}(?:s|ed|ning|ing)?\b",
     r"\b(?:will|would|should|must|shall|may|might|could|am|are)(?: not|n['’]t)\b|\bwon['’]t\b|\bshan['’]t\b"
