@@ -2121,6 +2121,8 @@ MORE_MENTIONS: list[str] = [
     "Let me see the raw completion.\nCALL",
     "Let me see how the old model called it.\nCALL",
     "I'll add a unit test for the parser with such an answer.\nCALL",
+    "I'll check a word, e.g. gate.\nCALL",
+    "Let me run a check, i.e. the linter.\nCALL",
 ]
 
 OTHER_FRAMES: dict[str, str] = {
