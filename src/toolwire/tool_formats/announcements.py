@@ -202,7 +202,8 @@ _find_keys = re.compile(r"\"\w+\"\s*:")
 _find_words = re.compile(r"[\w'’-]+|[,;:：()—–.!?]").findall
 _find_parts = re.compile(r"[A-Z]?[a-z]{2,}|[^\W\d_]{3,}|\d{2,}").findall
 _find_sentences = re.compile(
-    r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bam \d\.)(?<!\bam \d\d\.)[\"')\]*_]*\s+|(?<=[。！？])"
+    r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
+    r"(?<!\bam \d\.)(?<!\bam \d\d\.)[\"')\]*_]*\s+|(?<=[。！？])"
 ).split
 
 
