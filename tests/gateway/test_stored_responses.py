@@ -30,6 +30,7 @@ from gateway.state_clients import (
     store_url,
 )
 from gateway.test_pairs import list_seals, read_call_results
+from toolwire.gateway.exchange.client_body import MAX_VALUES
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import encode_json, read_frames
 from waits import poll
@@ -600,3 +601,19 @@ def test_it_survives_a_restart(provider: Provider, tmp_path: Path, target: str, 
         )
     assert_received(talk.asked[1], talk.mark, "15 °C")
     assert list_seals(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
+
+
+def test_a_history_that_makes_too_many_values_is_not_left_out(tmp_path: Path) -> None:
+    """Each turn has fewer values than any request may have, and both together have more."""
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    turn = [{"role": "user", "content": [{"type": "input_text", "text": ""}] * (MAX_VALUES // 5)}]
+    with stage(tmp_path, "", store) as served:
+        scene = served.scene("openai-responses", whole_answer("openai-responses"))
+        asked: dict[str, Any] = {"model": scene.model, "input": turn}
+        first = ask(served.port, "POST", "/v1/responses", encode_json(asked))
+        assert first.status == 200
+        asked["previous_response_id"] = first.json()["id"]
+        for path in ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"):
+            got = ask(served.port, "POST", path, encode_json(asked))
+            assert (got.status, got.json()["error"]["code"]) == (400, "context_length_exceeded"), path
+        assert len(scene.asked) == 1

@@ -385,7 +385,7 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
             raise context.refusal(history)
     elif options.refers_to_stored:
         body = await run_in_thread(partial(expand_request, body, history.items, history.referenced))
-        request = await run_in_thread(partial(replace_body, request, body))
+        request = context.unwrap(await run_in_thread(partial(replace_body, request, body)))
         size = len(request.body.data)
         if size > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))

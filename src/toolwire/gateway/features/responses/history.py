@@ -331,10 +331,19 @@ COMPACT_PATH = f"{PATH}/compact"
 _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 
-def replace_body(request: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest:
-    """The request, as if the client had sent this body."""
+def replace_body(request: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest | Failure:
+    """The request, as if the client had sent this body. A failure if it has more values than any request may have: with
+    its own body, it would be answered without what it continues."""
     read = read_client_body(request.client_codec, encode({**body, "stream": True} if stream else body))
-    return replace(request, body=read) if isinstance(read, ClientBody) else request
+    if isinstance(read, ClientBody):
+        return replace(request, body=read)
+    if read.kind != "too_large":
+        return read
+    message = (
+        f"The conversation that this request continues is too long: with it, {read.message}. Continue from a summary of"
+        " it in a new conversation."
+    )
+    return Failure("context", message, 400, "context_length_exceeded")
 
 
 def is_native_target(request: GatewayRequest, targets: tuple[Target, ...]) -> bool:
@@ -386,10 +395,12 @@ async def request_summary(
 ) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
     """Ask the model for a summary; returns its response, and the headers for the client."""
 
-    def write_request() -> GatewayRequest:
+    def write_request() -> GatewayRequest | Failure:
         return replace_body(request, write_summary_request(body, read_items_to_store(body, request.id_seed)))
 
     asked = await run_by_size(len(request.body.data), write_request)
+    if isinstance(asked, Failure):
+        return error_replies.gateway_error(request, asked)
     request = replace(asked, stream=False, recorder=None, gateway_tools=None)
     answer = await pipeline.request_answer(request, targets)
     if isinstance(answer, AttemptFailed):

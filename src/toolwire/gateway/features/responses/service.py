@@ -153,7 +153,10 @@ class ResponsesService(Stage):
         if options.compaction and not (self.repository.is_enabled and compacts_upstream(request, targets)):
             return await answer_with_compaction(request, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
-            request = await run(partial(_expand_body, request, body, history, options.background))
+            expanded = await run(partial(_expand_body, request, body, history, options.background))
+            if isinstance(expanded, Failure):
+                return error_replies.gateway_error(request, expanded)
+            request = expanded
             request.record.asked.session = find_session(request)  # now the start of the conversation is known
             if len(request.body.data) > max_bytes:
                 return error_replies.gateway_error(request, history_too_large_failure(max_bytes))
@@ -265,10 +268,13 @@ class ResponsesService(Stage):
         history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
         if isinstance(history, Failure):
             return _refuse_missing(request, targets, history) or request
-        return await run_in_thread(partial(_expand_body, request, body, history))
+        expanded = await run_in_thread(partial(_expand_body, request, body, history))
+        return error_replies.gateway_error(request, expanded) if isinstance(expanded, Failure) else expanded
 
 
-def _expand_body(request: GatewayRequest, body: Object, history: StoredHistory, stream: bool = False) -> GatewayRequest:
+def _expand_body(
+    request: GatewayRequest, body: Object, history: StoredHistory, stream: bool = False
+) -> GatewayRequest | Failure:
     """The request as if the client had sent the history with it."""
     return replace_body(request, expand_request(body, history.items, history.referenced), stream)
 
