@@ -554,3 +554,31 @@ def test_stored_conversations_are_not_worked_on_by_the_event_loop(
         assert len(scene.asked[-1].body) > LARGE_BODY
     for name in ("expand_request", "replace_body", "read_stored_response"):
         assert threads[name] == {"toolwire-large-work"}
+
+
+def test_a_stored_conversation_is_not_compacted_by_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {}
+
+    def watch(name: str) -> None:
+        work = getattr(history, name)
+
+        def note_thread(*args: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread().name.partition("_")[0])
+            return work(*args)
+
+        monkeypatch.setattr(history, name, note_thread)
+
+    names = ("expand_request", "read_items_to_store", "write_summary_request", "replace_body")
+    for name in names:
+        watch(name)
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    with stage(tmp_path, "", store) as served:
+        scene = served.scene("openai-chat", whole_answer("openai-chat"))
+        asked: dict[str, Any] = {"model": scene.model, "input": "a word " * LARGE_BODY}
+        first = ask(served.port, "POST", "/v1/responses", json.dumps(asked).encode()).json()
+        asked = {"input": [{"type": "compaction_trigger"}], "previous_response_id": first["id"], "model": scene.model}
+        assert ask(served.port, "POST", "/v1/responses", json.dumps(asked).encode()).status == 200
+        assert len(scene.asked[-1].body) > LARGE_BODY
+    assert threads == {name: {"toolwire-large-work"} for name in names}

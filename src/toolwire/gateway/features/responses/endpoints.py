@@ -394,7 +394,7 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
         if reply is not None:
             return reply
     items = await run_by_size(size, partial(read_items_to_store, body, request.id_seed))
-    answer = await request_summary(request, targets, pipeline, body)
+    answer = await request_summary(request, targets, pipeline, body, size)
     if isinstance(answer, AttemptFailed):
         return answer.reply
     summary, provider_headers = answer

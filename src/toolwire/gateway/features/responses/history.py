@@ -43,7 +43,7 @@ from toolwire.gateway.features.responses.response_objects import (
     write_response_stream,
     write_user_message,
 )
-from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target, choose_codec
 from toolwire.gateway.store.repository import (
@@ -373,8 +373,11 @@ async def answer_with_compaction(
     history: StoredHistory,
 ) -> Reply | AttemptFailed:
     """Answer a request whose input ends with `compaction_trigger`."""
-    stream = request.stream
-    answer = await request_summary(request, targets, pipeline, expand_request(body, history.items, history.referenced))
+    stream, size = request.stream, len(request.body.data)
+    if history.items or history.referenced:
+        size = max(size, LARGE_BODY)  # with stored items the body can become as large as any
+    whole = await run_by_size(size, partial(expand_request, body, history.items, history.referenced))
+    answer = await request_summary(request, targets, pipeline, whole, size)
     if isinstance(answer, AttemptFailed):
         return answer
     summary, provider_headers = answer
@@ -391,14 +394,15 @@ async def answer_with_compaction(
 
 
 async def request_summary(
-    request: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object
+    request: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object, size: int
 ) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
-    """Ask the model for a summary; returns its response, and the headers for the client."""
+    """Ask the model for a summary of a body of about this size; returns its response, and the headers for the
+    client."""
 
     def write_request() -> GatewayRequest | Failure:
         return replace_body(request, write_summary_request(body, read_items_to_store(body, request.id_seed)))
 
-    asked = await run_by_size(len(request.body.data), write_request)
+    asked = await run_by_size(size, write_request)
     if isinstance(asked, Failure):
         return error_replies.gateway_error(request, asked)
     request = replace(asked, stream=False, recorder=None, gateway_tools=None)

@@ -59,7 +59,7 @@ from toolwire.gateway.features.responses.response_objects import (
     write_response_stream,
 )
 from toolwire.gateway.http.headers import JSON_HEADERS
-from toolwire.gateway.http.large_work import run_by_size, run_in_thread
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size, run_in_thread
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.store.repository import (
@@ -212,7 +212,7 @@ class ResponsesService(Stage):
             down = await self.repository.check_reachable() if options.store else None
             if down is not None:
                 return error_replies.gateway_error(request, store_unavailable_failure(down, _stateless_hint(options)))
-            size = len(request.body.data)
+            size = max(len(request.body.data), LARGE_BODY if options.references else 0)
             items = await run_by_size(size, partial(read_items_to_store, own_body, request.id_seed))
             own_id = derive_id("resp_", request.id_seed)
             preassigned = (own_id, int(request.now)) if options.background else ("", 0)
