@@ -367,6 +367,27 @@ def test_a_choice_that_allows_no_tool_forbids_all(target: str, mode_word: str) -
     assert mode(sent.json()) == "none"
 
 
+@pytest.mark.parametrize("target", MODELS)
+def test_no_prompt_forces_a_tool_that_the_server_does_not_run(target: str) -> None:
+    body = responses_request([{"type": "web_search"}, function("f")], tool_choice={"type": "web_search"})
+    server = codec_with_quirks(target, ("no-hosted-tools",))
+    options = Options(model=MODELS[target], tool_prompt="hermes")
+    sent = Exchange(find_codec("openai-responses"), server, options).translate_request(body)
+    assert b"You must call" not in sent.body
+    assert {"tool-dropped", "choice-weakened"} <= {loss.code for loss in sent.losses}
+
+
+def test_json_is_no_call_where_the_forced_tool_was_left_out() -> None:
+    """JSON in the middle of a text is a call only where the model had to make one."""
+    body = responses_request([{"type": "web_search"}, function("f")], tool_choice={"type": "web_search"})
+    server = codec_with_quirks("openai-chat", ("no-hosted-tools",))
+    exchange = Exchange(find_codec("openai-responses"), server, Options(model="m", tool_format="auto"))
+    assert exchange.translate_request(body).json()["tool_choice"] == "auto"
+    message = {"role": "assistant", "content": 'It made this call: {"name": "f", "arguments": {}}'}
+    answer = {"id": "c", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    assert exchange.translate_response(answer).called_tools == ()
+
+
 @pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])
 def test_a_choice_that_allows_only_what_the_server_does_not_run_forbids_all(target: str) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}

@@ -43,6 +43,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.known_tools import work_out
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.schema.repair import convert_arguments
 from toolwire.translation.options import mark_added
 from toolwire.translation.request_steps.turn_content import RequestFeatures
@@ -529,8 +530,8 @@ def substitute_provider_tools(
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
-    """The request without tools that neither the provider nor the gateway runs. A choice of them is left out by the
-    writer (`fit_tool_choice`)."""
+    """The request without tools that neither the provider nor the gateway runs, and without a choice of them: not only
+    writers read the choice, but also the prompt and the repairs of answers."""
     kept: list[AnyTool] = []
     for tool in request.tools:
         if isinstance(tool, ProviderTool) and tool.tool not in substitutes:
@@ -538,7 +539,12 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
             ledger.note("tool-dropped", source_path(tool), what, NO_PROVIDER_TOOLS)
         else:
             kept.append(tool)
-    return with_fields(request, tools=tuple(kept))
+    if len(kept) == len(request.tools):
+        return request
+    choice = request.choice
+    if choice is not None:
+        choice = fit_tool_choice(choice, kept, lambda _: True, ledger)
+    return replace_fields(request, tools=tuple(kept), choice=choice)
 
 
 def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], ledger: Ledger) -> tuple[AnyTool, ...]:
