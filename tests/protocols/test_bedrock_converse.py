@@ -174,6 +174,13 @@ def test_errors_are_known_by_their_type(name: str) -> None:
     assert by_body.kind == failure.kind
 
 
+def test_the_error_of_a_model_keeps_its_status_and_its_type() -> None:
+    body = {"message": "the model failed", "originalStatusCode": 401}
+    sent = CODEC.write_error(CODEC.read_error(body, 424, {"x-amzn-errortype": "ModelErrorException"}))
+    assert (sent.status, sent.body) == (424, body)
+    assert sent.headers["x-amzn-errortype"] == "ModelErrorException"
+
+
 @pytest.mark.parametrize("code", ["refused", "dns", "connection-closed", "stream_truncated"])
 def test_boto3_tries_again_when_a_provider_was_not_reached(code: str) -> None:
     """It does not after 424. A stream that has begun is not asked for again: its error says what it is."""

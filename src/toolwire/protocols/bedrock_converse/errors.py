@@ -156,6 +156,8 @@ def write_error(failure: Failure) -> ErrorReply:
     headers = {TYPE_HEADER: name, **write_retry_headers(failure)}
     origin = failure.origin
     if is_own(origin) and origin.intact and isinstance(origin.wire, dict) and "message" in origin.wire:
+        if failure.kind == KIND_BY_TYPE.get(failure.code) == "upstream":
+            status = failure.status or status  # its model has failed: it was reached
         given = failure.status if failure_kind_for_status(failure.status) == failure_kind_for_status(status) else status
         return ErrorReply(given or status, origin.wire, {**headers, TYPE_HEADER: failure.code or name})
     return ErrorReply(status, {"message": _write_message(failure)}, headers)
