@@ -223,6 +223,16 @@ def test_results_of_every_kind(server: McpServer) -> None:
     run(test)
 
 
+def test_numbers_of_any_spelling_are_arguments(server: McpServer) -> None:
+    async def test() -> None:
+        async with open_talk(server) as talk:
+            for a, b in (("1.50", "2.5"), ("1e0", "2"), ("-0.0", "4E+0")):
+                result = await talk.call("docs__add", f'{{"a": {a}, "b": {b}}}')
+                assert result.value == {"sum": float(a) + float(b)}, words(result)
+
+    run(test)
+
+
 def test_failures_are_error_results(server: McpServer) -> None:
     async def test() -> None:
         async with open_talk(server) as talk:

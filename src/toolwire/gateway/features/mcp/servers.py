@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Tool
-from toolwire.core.json_values import decode_object_or_none
 from toolwire.gateway.features.mcp.offered_tools import (
     ConnectionTiming,
     OfferedTool,
@@ -220,7 +220,17 @@ class ToolInterceptor:
         limit = connection.settings.max_rounds
         if self._rounds_by_server[connection.settings.name] > limit:
             return failed_outcome(f"the limit of {limit} rounds of calls is reached: answer with what you have")
-        arguments = None if call.incomplete else decode_object_or_none(call.arguments)
+        arguments = None if call.incomplete else _read_arguments(call.arguments)
         if arguments is None:
             return failed_outcome(f"the arguments of `{call.name}` are not a JSON object: call it again with one")
         return await connection.call_tool(offered.name, arguments)
+
+
+def _read_arguments(text: str) -> Mapping[str, Any] | None:
+    """None if they are not an object. Numbers are those of Python, for the SDK: `decode_object_or_none` keeps how
+    some of them are spelled."""
+    try:
+        arguments = msgspec.json.decode(text) if text.strip() else EMPTY_MAPPING
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, Mapping) else None
