@@ -513,7 +513,7 @@ def test_the_log_line_of_a_request_with_many_losses_takes_the_same_time() -> Non
         for number in range(count):
             ledger.note("no-counterpart", ((None, "messages"), number), "the member was left out")
         record = make_record(started_at=1.0)
-        record.answer.add_losses(ledger.codes, ledger)
+        record.answer.add_losses(ledger.codes, ledger, ledger)  # those of the request, and of the answer
         line: list[str] = []
         steps = count_steps(lambda: line.append(str(json_line(record, "", json_line_head(record), False))))
         assert line[0].count("left out") == MAX_SUMMARISED

@@ -186,7 +186,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     if answer.ledgers:
         line.loss_details = [
             (code, _shorten(place), _shorten(what)) for code, place, what in summarise_losses(answer.ledgers)
-        ]
+        ][:MAX_DETAILS]
     attempts = record.attempts
     if len(attempts) > 1 or (attempts and attempts[0][1] != "ok"):
         line.attempts = [(name, printable_text(outcome), int(took * 1e5) / 1e2) for name, outcome, took in attempts]
