@@ -186,7 +186,8 @@ find_reason = re.compile(
 ).search
 """Why, and which: it may be about anything."""
 match_next = re.compile(
-    r"\W*(?:(?:and|so|okay|ok|good|great|cool)\W+)*(?:now|next(?: up)?|finally|lastly|first|then|second"
+    r"(?!.*\b(?:wrong|bad|worst|naive|broken|same in) )\W*(?:(?:and|so|okay|ok|good|great|cool)\W+)*(?:now"
+    r"|next(?: up)?|finally|lastly|first|then|second"
     r"|third)\b[:,]? (?:for |on to )?(?:the|another|its|your|our|`)"
     r"|.{1,60} (?:first|next)\b\W*$",
     re.IGNORECASE,
@@ -223,10 +224,11 @@ find_telling_above = re.compile(
     r"|(?:i|you|it|they) wrote|i once|in my last turn)\b|\b(?:shall|should|may|can) i\b.*\?"
     r"|\b(?:do|would|could|can|will) you\b.*\?|\b(?:tell|ask) me (?:whether|if)\b|\bplease confirm\b"
     r"|\b(?:has|have|had|find|found|shows?|in|like|see|reads?|says?|with|is|was) (?:this|these|so)\W*$|\bi would\b"
-    r"|\bi['’]?(?: a)?m the\b|\bwant to see\b|\bi['’]d (?:answer|reply|say|write|send|call|run)\b"
+    r"|\ban? (?:\w+ )?sample\W*$|\b(?:below|above)\W*$|\bi['’]?(?: a)?m the\b|\bwant to see\b|\bi['’]d (?:answer"
+    r"|reply|say|write|send|call|run)\b"
     r"|^\W*(?:quote|output|variant|prompt|example|sample)\b"
     r"|\b(?:the|an?|this|these|two|its|his|typical|next|fake|wrong) (?:[\w-]+ )?(?:calls?|prompts?|turns?|lines"
-    r"|answers?|agents?|bots?|assistants?|input|samples?)\W*$|^\W*(?:wrong answer|an exchange)\b"
+    r"|answers?|agents?|bots?|assistants?|input)\W*$|^\W*(?:wrong answer|an exchange)\b"
     r"|\bhow the conversation\b|\b(?:robot|roboter)\b|^\W*once (?:i|there|upon|a)\b|\bagent at\b|\bconfirmez\b"
     r"|\bsoll ich\b",
     re.IGNORECASE,

@@ -44,32 +44,43 @@ STEPS: Final = _join_patterns(
     r"\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$",
 )
 """The next of several steps, without who does it."""
+_NOT_FIRST_PERSON: Final = (
+    "ejemplo|como|cuando|pero|esto|eso|quando|esempio|exemplo|isto|isso|cito|muestro|explico|copio|propongo|dejo|modelo"
+    "|formato|no|primero|luego|ahora|nuevo|último|resultado|registro|código|texto|contenido|archivo|documento|estado|caso"
+    "|paso|intento|extracto|fragmento|risultato|testo|contenuto|passo|ultimo|primo|segundo|secondo|questo|quello|todo"
+    "|tutto|medio|titolo|título"
+)
+"""Words in -o at the beginning of a sentence that are no verbs of work."""
 OTHER_ANNOUNCEMENTS: Final = _join_patterns(
-    r"\b(?:ich|wir) (?!würde|könnte|möchte|sollte|hätte|habe|war|bin|denke|glaube|zeige|erkläre|zitiere"
-    r"|beschreibe)\w+e\b"
+    r"\b(?:ich|wir) (?!würde|könnte|möchte|sollte|hätte|habe|war|bin|denke|glaube|zeige|erkläre|zitiere|beschreibe"
+    r"|empfehle|kopiere|lasse|warte|rate\b|schlage)\w+e\b"
     r"|(?:^|, |\b(?:dann|jetzt|nun|zuerst|zunächst|gleich|dazu|als nächstes) )(?!würde|könnte|hätte|habe|zeige"
     r"|erkläre)\w+en? (?:ich|wir)\b|\blass(?:en sie)? mich\b|^\W*(?:jetzt|nun|dann) (?:noch )?(?:die|der|das|den)\b"
     r"|\bich muss\b|\bmuss ich\b",
-    r"\bje (?!ne\b|n\b|pourrais|voudrais|dirais|suis|crois|pense|montre|cite|explique|vous (?:montre|cite"
-    r"|explique))\w+[esx]\b|\bj['’](?!ai\b|avais|aurais|étais|explique|illustre)\w+|\bc['’]est parti\b"
-    r"|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b"
+    r"\bje (?!(?:ne|n|pourrais|voudrais|dirais|suis|crois|pense|montre|cite|explique|propose|recommande|préfère"
+    r"|conseille"
+    r"|suggère|copie|rappelle|vous|te)\b)\w+[esx]\b|\bje (?:vous|te) (?:cherche|trouve|réserve|envoie|prépare)\b"
+    r"|\bj['’](?!ai\b|avais|aurais|étais|explique|illustre)\w+|\bc['’]est parti\b|\blaisse(?:z-|-)moi\b"
+    r"|\bpermett?e?[zs]-moi\b"
     r"|\b(?:commen[çc]ons|voyons|regardons|vérifions|lan[çc]ons|examinons|testons|cherchons|ouvrons|lisons"
     r"|exécutons)\b",
     # the first person of Spanish, Italian and Portuguese, before its object
-    r"(?:^|[,;.!¡:] ?)(?:listo |claro |ahora |primero |ya |hecho |lo |la |los )*(?!ejemplo|como|cuando|pero|esto|eso"
-    r"|quando|esempio|exemplo|isto|isso|cito|muestro|explico|modelo|formato|no\b)[^\W\d]{3,}o(?= (?:ahora|subito|lo|la"
-    r"|los|las|el|un|una|tu|su|le|gli|i|il|seu|con|en|a|de|se|si)\b|[.!]?$)",
+    rf"(?:^|[,;.!¡:] ?)(?:listo |claro |ahora |primero |ya |hecho |lo |la |los )*(?!(?:{_NOT_FIRST_PERSON})\b)"
+    r"[^\W\d]{3,}o(?= (?:ahora|subito|lo|la|los|las|el|un|una|tu|su|le|gli|i|il|seu|con|en|a|de|se|si)\b|[.!]?$)",
     r"\b(?:voy a|vamos \w+r|vamos a|d[eé]ja(?:me|dme)|d[eé]jeme|perm[ií]t[ae]me|consultar[eé]|buscar[eé]|ahora \w+o)\b",
     r"\b(?:vado a|sto per|fammi|adesso \w+o|ora \w+o|vou \w+|deixe-me|deixa eu|agora \w+o|tengo que|necesito"
     r"|preciso|devo|je dois)\b|\b(?:estou|estoy|sto) \w+ndo\b|\b(?:te|le|vi|ti) (?:ayudo|aiuto) con\b"
-    r"|(?:^|[.!] )[^\W\d]{3,}(?:ando|endo|indo) (?:o|a|os|as|um|uma|seu|sua)\b",
+    r"|(?:^|[.!] )(?!quando\b)[^\W\d]{3,}(?:ando|endo|indo) (?:o|a|os|as|um|uma|seu|sua)\b",
     r"\bik (?:zal|ga|moet|kijk|zoek|controleer)\b|\blaat me\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b"
     r"|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b|\bzobacz(?:ę|my)\b|\bpozwól\b",
-    r"\b(?:теперь|сейчас|давай) \w+[еи]м\b|\b[а-я]{3,}(?:ю|жу|шу|чу|щу)(?:сь)?\b|\bдавайте\b|\bпозвольте\b"
-    r"|\b(?:найду|ищу|жду)\b|\bмне нужно\b",
-    r"让我|讓我|我(?!们|們|不|没|沒|无|無|的|已|刚|剛|曾|想|觉|覺|认|認|是|只|可以|能)|正在|马上|立即|立刻"
-    r"|^需要|(?:^|[，,。！!、])\s*(?:先|再|接下来|接下來|下面|现在|現在|首先)(?!生)",
-    r"ます(?:ね|ので)?(?:[。.:：、,!！]|\s*$)|ましょう|겠습니다|할게요|볼게요",
+    # the first person of Russian, where no noun stands: at the beginning of a clause
+    r"\b(?:теперь|сейчас|давай) \w+[еи]м\b|(?:^|[.,!—] ?|\b(?:сейчас|теперь|сначала|я|затем|поэтому|и) )"
+    r"(?:(?!котор)[а-я]{2,}ю(?:сь)?|найду|(?:по)?ищу|вижу|пишу|запишу|напишу)\b|\bдавайте\b|\bпозвольте\b"
+    r"|\bмне нужно\b",
+    r"让我|讓我|我(?!们|們|不|没|沒|无|無|的|已|刚|剛|曾|想|觉|覺|认|認|是|只|可以|能|建议|建議|引用|推荐|把日志)"
+    r"|(?:^|[，,。！!、我现在])\s*正在|马上|立即|立刻"
+    r"|^需要|(?:^|[，,。！!、])\s*(?:先|再|接下来|接下來|下面|现在|現在|首先)(?!生|是|的)",
+    r"(?<!され)(?<!なり)(?<!あり)(?<!でき)(?<!られ)ます(?:ね|ので)?(?:[。.:：、,!！]|\s*$)|ましょう|겠습니다|할게요|볼게요",
     r"\b(?:bakayım|\w+(?:ay[ıi]m|eyim)|bakalım|kontrol ed\w+|bakıyorum)\b|\bbiarkan saya\b|\bsaya akan\b"
     r"|\bđể tôi\b|\btôi sẽ\b|دعني|سأ|देख(?:ता|ती|ते|ने)|करता हूँ|แป๊บ|ขอ(?:ดู|ตรวจ)",
 )
@@ -140,7 +151,8 @@ match_outlook = re.compile(
 ).fullmatch
 """What it does with the result."""
 match_reported = re.compile(
-    r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which"
+    r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where"
+    r"|(?<!, )which"
     r"|asked"
     r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?)\W*[:：]\W*$"
     r"|.*\b(?:model|assistant|agent|bot)[^\w,;]+$|.*[→⇒|>]\W*$"
@@ -181,7 +193,11 @@ OTHER_UNMEANT: Final = _join_patterns(
     r"\b(?:réponse|mots|vérité|débat|attaque|différence|(?:votre|ton|sans) accord|bloquer|signaler|(?:je )?(?:vous"
     r"|te) laisse|(?:votre|ton) côté|respuesta|verdad"
     r"|debate"
-    r"|ataque|palabras|bloquear|escena|sintaxis|resposta|sintaxe|você)\b",
+    r"|ataque|palabras|bloquear|escena|sintaxis|resposta|sintaxe)\b",
+    # who writes calls, and what they consist of
+    r"\b(?:modell|agent|parser|assistent)(?:s|en)?\b|\baufrufe?n?\b|\bmod[eè]l[eo]s?\b|\bl['’]agent\b|\bagentes?\b"
+    r"|\bllamadas?\b|\bchiamat[ae]\b|\bмодел\w+|\bагент\w*|\bпарсер\w*|\bвызов\w*|助手|解析器|智能体"
+    r"|模型(?:会|将|正在|输出|写|说|回答|生成)|(?<!其)[他她](?!们的)|モデル|エージェント|パーサ|文字列|出力し|テキスト|挙げ|모델|에이전트|출력",
     r"记录|用户让|输出了|写道|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
     r"|شرح|дискусси|следующ|ниже",
     r"\b(?:comme|como(?! (?:o|a|os|as|el|la|los|las|se|est[áa])\b)|als(?! nächstes| erstes))\b|\bvor\W*$"
@@ -215,6 +231,7 @@ OTHER_CONDITIONS: Final = _join_patterns(
 )
 """That it depends, or is done another time: the conjunctions and adverbs that say so."""
 CONDITIONS: Final = _join_patterns(
+    r"\b(?:tell|give|say|send) (?:me|us|the word)\b.*(?:,| and) (?:then )?(?:i|we)(?:['’]ll| will)\b",
     r"\bplease (?!(?:hold|wait|bear|give me)\b)\w+.*\b(?:i|we)(?:['’]ll| will)\b",
     r"\b(?:if|once|when|after|unless|until|as soon as|provided) you\b|\byour (?:permission|approval|ok(?:ay)?"
     r"|consent|confirmation|go-ahead)\b"
@@ -266,7 +283,8 @@ REFUSALS: Final = _join_patterns(
 
 _SHOWN: Final = (
     rf"(?:examples?|samples?|shots?|cases?|scenarios?|variants?|versions?|drafts?|options?|outputs?|{_SPEAKER}|training"
-    r"|responses?|answers?|repl(?:y|ies)|completions?|turns?|transcripts?|conversations?|dialog(?:ue)?s?|sessions?|logs?"
+    r"|responses?|answers?|repl(?:y|ies)|completions?|turns?|transcripts?|conversations?|dialog(?:ue)?s?|sessions?"
+    r"|logs?"
     r"|formats?|messages?|translations?|rewrites?|reproduce)\b"
 )
 find_title = re.compile(
