@@ -7,8 +7,9 @@ from bench.gateway import canned
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.core.events import ArgumentsDelta, TextDelta
+from toolwire.core.events import ArgumentsDelta, ResponseFailed, TextDelta
 from toolwire.core.sse import (
+    MAX_LINES,
     Frame,
     FrameTemplate,
     FrameTooLong,
@@ -19,7 +20,7 @@ from toolwire.core.sse import (
     write_data_frame,
     write_event_frame,
 )
-from toolwire.protocols import CODECS
+from toolwire.protocols import CODECS, find_codec
 
 CASES: list[tuple[bytes, list[Frame]]] = [
     (b"", []),
@@ -219,3 +220,19 @@ def test_a_frame_of_too_many_lines_is_refused() -> None:
 def test_frames_of_several_lines_are_those_that_come_byte_by_byte(lines: list[bytes]) -> None:
     frame = b"\n".join(lines) + b"\n\n"
     assert split(frame, 10_000) == split(frame.replace(b"\n", b"\r\n"), 1)
+
+
+DELTAS = {
+    "openai-chat": b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n',
+    "gemini": b'data: {"candidates":[{"content":{"parts":[{"text":"%b"}],"role":"model"}}]}\n\n',
+}
+
+
+@pytest.mark.parametrize("protocol", DELTAS)
+def test_nothing_is_recognised_behind_a_frame_that_is_too_long(protocol: str) -> None:
+    reader = find_codec(protocol).make_stream_reader()
+    for text in (b"a", b"b"):
+        reader.feed(DELTAS[protocol] % text)
+    assert reader.read_repeat(DELTAS[protocol] % b"c") == "c"
+    assert isinstance(reader.feed(b"x\n" * (MAX_LINES + 2) + b"\n")[-1], ResponseFailed)
+    assert reader.read_repeat(DELTAS[protocol] % b"d") is None

@@ -106,6 +106,7 @@ class FrameReader:
         if not self._ended:
             self._events.append(ResponseFailed(failure, frame))
         self._ended = self._is_over = True
+        self._template = None
 
     def read_repeat(self, data: bytes) -> str | None:
         text = None if self._template is None else self._template.match_text(data)
