@@ -125,6 +125,8 @@ async def run_program(command: Sequence[str], environ: Mapping[str, str] | None 
         if sys.platform != "win32":
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # the program, if it still runs, and what it has started
+            while process.returncode is None:  # asyncio's watcher waits for it: closing first would take its exit away
+                await asyncio.sleep(EXIT_SECONDS)
         if process.returncode is not None:
             await asyncio.wait(readers, timeout=REST_SECONDS)
         for reader in readers:
