@@ -26,15 +26,17 @@ _OPENERS: Final = (
 find_own_clauses = re.compile(
     r"\b(?:let(?:['’]s| me| us)|(?:i|we)(?:['’]ll| will| need to| have to| should| must| want to"
     r"|['’]m(?: now)? going to"
-    r"| am(?: now)? going to|['’]re going to|(?:['’]d| would) like to (?=see|know|check|look|understand|find))"
+    r"| am(?: now)? going to|['’]re going to|(?:['’]d| would) like to (?=see|know|check|look|understand|find)"
+    r"|['’]d (?:rather|better)(?! not| ask))"
     r"|(?:the|my|our) (?:next|last|first|final|second|third) (?:step|task|thing)(?: (?:is|will be))?(?: now)? to"
     r"|(?:i|we) (?:also|first|still|now|just|then|only|really) (?:need|want|have) to|now (?:i|we) can|(?:i"
     r"|we) can now|but (?:i|we) can(?= (?:look|search|check|find|get|fetch))"
-    rf"|time to|now to|^\W*(?:(?:okay|ok|good),? )?now(?= (?:run|apply|test|check|fix|do|verify) (?:it|them|that)\b)"
+    rf"|time to|now to|(?:moment|second|sec|minute),?(?: please)?,? while i|^\W*(?:(?:okay|ok|good),? )?now(?= (?:run"
+    rf"|apply|test|check|fix|do|verify) (?:it|them|that)\b)"
     rf"|^\W*(?:now )?(?:i|we)(?: now| first| then| also)?(?= (?:make|do|run|write|create|test|fix|update|add"
     r"|delete|remove|install|build|start|edit|change|move|clean|verify|look|check|search|read|fetch|open|try) (?:at"
     rf"|for|up|in|it|them|that|so|both|the)\b| (?:look|check|search)\W*$)){_HASTE} "
-    r"|\b(?:i|we)(?:['’]m| am|['’]re| are)(?: (?:now|just|also|then|first|already))* (?=\w+ing\b)"
+    r"|\b(?:i|we)(?:['’]m| am|['’]re| are)(?: (?:now|just|also|then|first|already|only))* (?=\w+ing\b)"
     rf"|(?:^\W*(?:{_OPENERS}\b\W+)*|[,;:—–-]+ (?:so |now |then )*(?=\w+ing \w))(?=(?P<progress>"
     rf"(?!{_NOT_DOING})[\w-]{{2,}}ing)(?:[ :.…!]|$))",
     re.IGNORECASE,
@@ -46,17 +48,20 @@ match_telling = re.compile(
     r"|spell|sketch|outlin|introduc|mention|note\b|point out|discuss|clarif|warn|remind|imagin|pretend|suppos|assum"
     r"|consider|say|sing\b|recap|summari[sz]|echo|answer|reply|respond|comment(?! out)|walk|talk|teach|skip|avoid"
     r"|refus|declin|ignor|leav|omit|dissect|word\b|admit|confess|argu|claim|guess|wonder|hop(?:e|ing)|hesitat|thank"
-    r"|apolog|elaborat|mean\b|name\b|propos|suggest|recommend|offer|grad(?:e|ing)\b|be\b"
+    r"|apolog|elaborat|mean\b|name\b|propos|suggest|recommend|offer|grad(?:e|ing)\b|be\b(?! (?:sure|certain) (?:that"
+    r"|there|the|it|nothing|no|whether))"
     r"|play (?:devil|the (?:role|part))|shorten|present|point|lay"
-    r"|ask(?:ing)? (?:you|for|before|first|whether|my|a\b)|wait(?: (?:for you|until|here)|\W*$)|not\b|never\b"
-    r"|know (?:whether|if)|read(?:ing)? (?:you|out|aloud)|help you (?:read|understand|see)|think|past(?:e|ing)\b"
+    r"|ask(?:ing)? (?:you|for|before|first|whether|my|a\b)|wait(?:ing)?(?: (?:for you|until|here)|\W*$)|not\b|never\b"
+    r"|know (?:whether|if) (?:you|this|that|i|we)\b|read(?:ing)? (?:you|out|aloud)|help you (?:read|understand|see)"
+    r"|think|past(?:e|ing)\b"
     r"|draft(?! the| a)|transcri|type (?:it|this|out)|dictat|typeset|pass\b|finish\b|move on"
     r"|stop(?: (?:here|there|now|at)|\W*$)|call (?:it|this) (?:an?|the)\b|return\b"
     r"|keep (?:it|this|that|in mind|quiet|silent|short)|put (?:it|this"
-    r"|that) (?!(?:in(?:to)?|on|to) (?:an?|the|your) \w)|write (?:it|this|that|one|out)|add that"
+    r"|that) (?!(?:in(?:to)?|on|to) (?:an?|the|your) \w)|write (?:it|this|that|one|out)(?! so\b)|add that"
     r"|make (?:a|my|one) point|make it (?:concrete|clear)|get to the point|build up|see (?:to it|that)"
     r"|have (?!an? look|another look)|swap (?!the|out|in)|weigh|veto|oppos|contest|prevent|postpon|delay|abandon"
-    r"|justif|motivat|preface|parrot|impersonat|spare|caption|stress\b|draw)\w*",
+    r"|justif|motivat|hold(?:ing)? (?:it|this|that|back|off)\b|writ(?:e|ing) (?:it |this |that |them )?down|preface"
+    r"|parrot|impersonat|spare|caption|stress\b|draw)\w*",
     re.IGNORECASE,
 ).match
 """Verbs that words can be the result of, those that say nothing, and those of refusals."""
@@ -91,9 +96,15 @@ LINKS: Final = frozenset(
 """Words behind a noun: it is the last of its phrase."""
 drop_compounds = partial(
     re.compile(
-        r"`[^`]*`|\"[^\"\s]*\"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+"
+        r"\b(?:who|which|that|it|really|actually|also|only) (?:call|answer|request|format|prompt|question|model)s\b"
+        r"|`[^`]*`(?: (?:blocks?|lines?|statements?|calls?|messages?|options?|tags?)\b)?|\"[^\"\s]*\""
+        r"|[\w./~-]*\w\.[a-z]\w{0,4}\b|(?<![\w/])[.~]{0,2}/[\w./-]+|\b\w+_\w+"
         r"|\b(?:(?:mak(?:e|ing)|do(?:ing)?|start(?:ing)?) (?:the|another|a|both|these|two)(?: \w+)? calls?"
-        r"|(?:phone|video|dentist|api) calls?|full text|(?:single|double) quotes|log lines?|lines? \d[\d–-]*|lines"
+        r"|(?:phone|video|vendor|sales|conference|dentist|api|deprecated|old|new) calls?|calls? (?:notes?|sites?|stack"
+        r"|graph)|usage examples?"
+        r"|example (?:app|code|config|data|files?|project)|(?-i:[A-Z])\w+['’]s (?:message|comment|question|post|note"
+        r"|reply)s?|full text|(?:single|double) quotes|(?:log|surrounding|adjacent|missing) lines?|lines? \d[\d–-]*"
+        r"|lines"
         r"|(?:sub-?|human |review )agents?|(?:launch|spawn|start|us)(?:e|ing)? (?:an?|another|the)(?: \w+)? agents?"
         r"|(?:us(?:e|ing)|load|find|found|call(?:ing)?|invok(?:e|ing)|through|with) [\w' `-]{0,40}\btools?"
         r"|(?:commit|error|status|debug|log|descriptive|clear|unread|new|recent|last) messages?|(?:type|doc) hints?"
@@ -114,7 +125,8 @@ find_pointing = re.compile(
     r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g|i\.e|such as|he|she|would|could"
     r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"
-    r"|\b(?:here|below|above)\W*$|^(?!fix|do\b|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"
+    r"|\b(?:here|below|above)\W*$|\bfrom the (?:log|transcript|manual)\b|\braw (?:output|text|form)\b|^(?!fix|do\b"
+    r"|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"
     r"|reproduc|confirm|verif)\S+(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$"
     r"|\b(?:this|these) (?:in|from|on|at) .*[:：]\W*$|\bone by hand\b|\b(?:this|that) one\W*$"
     r"|(?<!fix )(?<!do )\b(?:this|these|so)\W*[:：]\W*$|\b(?:under|in|as) \"[^\"]*\"\W*$|\bhere(?:['’]s| is| are)\b"
@@ -134,7 +146,7 @@ find_pronoun = re.compile(
 
 But for that, it may be a call that is shown."""
 find_to_you = re.compile(
-    r"\b(?:with|by|past) (?:you|the team|my \w+|the lawyers)\b|\b(?:to|for) you to\b"
+    r"\b(?:with|by|past) (?:you|the team|my (?!own)\w+|the lawyers)\b|\b(?:to|for) you to\b"
     r"|\b(?:if|once|when|after|until|unless|before|as soon as) you\b"
     r"|\byour (?:approval|okay|ok|confirmation|permission|consent|go-ahead|vision|knowledge|memory|identity"
     r"|attention|patience|expectations|assumptions|concern|version|paste|leg|eyes|priors)\b"
@@ -145,7 +157,8 @@ find_to_you = re.compile(
 """What the user is to do or to say first, and what is only for him to read."""
 find_said = re.compile(
     r"\b(?:you|users?|chatgpt|claude|gpt\S*|qwen|llama|mistral|models?|bots?|agents?|assistants?|paper|page|e?-?mail"
-    r"|manual|docs|others|it|he|she|they)(?: \w+)? (?:would|said|says|asks(?: for)?|answer(?:s|ed)|wrote|written"
+    r"|manual|docs|others|it(?! (?:\w+ )?answers)|he|she|they)(?: \w+)? (?:would|said|says|asks(?: for)?|answer(?:s"
+    r"|ed)|wrote|written"
     r"|writes?|emitted|pasted|posted|replied|wants?|called|quoted|suspected|meant|means|intended|leaves? out|did)\b"
     r"|\b(?:is|was) (?:written|quoted|said)\b|\b(?:attackers?|qwen|llama|mistral|chatgpt|he|she)\b"
     r"|\b(?:if|when) i (?:write|say|type)\b|\b(?:this|these|such(?: an?)?) (?:text|call|line|string|thing|input"
@@ -157,7 +170,7 @@ find_said = re.compile(
 """That somebody has said something."""
 find_other_time = re.compile(
     r"\b(?:yesterday(?!['’])|(?<!for )tomorrow(?!['’])|earlier|ago|later|someday|soon|eventually|tonight|overnight"
-    r"|previous(?:ly)?|whenever|(?<!at )once(?! more| again)|last (?:time|week|month|year|night)"
+    r"|previously|whenever|(?<!at )once(?! more| again)|last (?:time|week|month|year|night)"
     r"|(?<!for )next (?:time|week|month|year)"
     r"|on (?:mon|tues|wednes|thurs|fri|satur|sun)day|at (?:noon|midnight)|after (?:lunch|that|you)|during the)\b",
     re.IGNORECASE,
@@ -189,35 +202,10 @@ match_next = re.compile(
     r"(?!.*\b(?:wrong|bad|worst|naive|broken|same in) )\W*(?:(?:and|so|okay|ok|good|great|cool)\W+)*(?:now"
     r"|next(?: up)?|finally|lastly|first|then|second"
     r"|third)\b[:,]? (?:for |on to )?(?:the|another|its|your|our|`)"
-    r"|.{1,60} (?:first|next)\b\W*$",
+    r"|next: [\w`]",
     re.IGNORECASE,
 ).match
 """The next of several things, without who does it: "Now the config"."""
-find_somebody = re.compile(
-    r"\b(?:he|she|they|his|her|their|you(?! mentioned| asked)|yours?|somebody|someone|anybody|people|users?|attackers?"
-    r"|intruders?|model|assistant|agent|bot|robot|human|colleague|says?|said|writes?|wrote|prints?|printed|emits?"
-    r"|emitted"
-    r"|answers?|answered|repl(?:y|ies|ied)|responds?|responded|types|typed|shows?|shown|looks? like|wants?|means?"
-    r"|reads|will|can)\b",
-    re.IGNORECASE,
-).search
-"""Somebody who is not the model: then a statement may be of his work."""
-find_own_past = re.compile(
-    r"\b(?:i|we)(?:['’]ve| have| had|['’]d)? (?:just |already |then |once |also )*(?:called|ran|used|sent|issued"
-    r"|executed"
-    r"|invoked|tried|made|wrote|written|emitted|answered|did|done|got|run|drafted|prepared|like)\b"
-    r"|\b(?:was|were|been|being|is|are|gets?|got) (?:\w+ )?(?:called|run|executed|issued|invoked|emitted|blocked"
-    r"|rejected|refused|forbidden|allowed|sent|deleted|wiped|asked)\b",
-    re.IGNORECASE,
-).search
-"""What was done before."""
-match_question = re.compile(
-    r"(?!.*\b(?:you|your|i|we|shall|should|may|can|could|would|is (?:this|it|that)(?! in)|does (?:this|it|that)"
-    r"|(?:do|mean|say)(?:es)? this)\b)"
-    r".*\b(?:what|which|where|who|how|is|are|does|did|has|why)\b",
-    re.IGNORECASE,
-).match
-"""A question that the model asks itself."""
 find_telling_above = re.compile(
     r"\b(?:he|she)\b|\b(?:story|tale|once upon|transcript|demo|few-shot|fiction|film|novel|chapter|simulation"
     r"|role-?play\w*|made that up|recorded|script of|thought experiment|training set|act as|repeat after"

@@ -2,8 +2,7 @@
 
 A sentence that says what the model itself does now announces the call, whatever it is about, unless something in it
 says that the frame is shown: a verb of telling, a noun for a text, a word that points, a condition, a refusal, somebody
-else who acts, another time. So does a question that the model asks itself. A statement announces it only with a word of
-the call.
+else who acts, another time. `statements` knows the sentences that do not say it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,10 @@ from toolwire.tool_formats.announcement_words import (
     find_finite,
     find_other_time,
     find_own_clauses,
-    find_own_past,
     find_pointing,
     find_reason,
     find_said,
-    find_somebody,
     find_to_you,
-    match_next,
-    match_question,
     match_telling,
 )
 from toolwire.tool_formats.mention_words import (
@@ -83,8 +78,6 @@ def is_announcement(sentence: str, named: CallWords = NO_WORDS) -> bool:
         return True
     if STEPS.search(sentence):
         return not (CONDITIONS.search(sentence) or REFUSALS.search(sentence))
-    if not starts and match_next(sentence):
-        return not (_is_shown(sentence, named) or find_somebody(sentence) or find_own_past(sentence))
     return _is_other_announcement(sentence)
 
 
@@ -109,18 +102,7 @@ def _is_own_work(sentence: str, start: re.Match[str], named: CallWords) -> bool:
     return not (find_pointing(surely) or (names_text(work, named) and not is_of_tool))
 
 
-def is_statement(sentence: str, named: CallWords) -> bool:
-    """Is it of the work that the call does: what was found, what is needed, or a question that nobody is asked?"""
-    if len(sentence) > MAX_SENTENCE or sentence.rstrip().endswith(COLONS) or any(find_own_clauses(sentence)):
-        return False
-    if _is_shown(sentence, named) or any(find(sentence) for find in (find_somebody, find_own_past, find_other_time)):
-        return False
-    if sentence.rstrip().endswith(QUESTION_MARKS):
-        return match_question(sentence) is not None
-    return _match_need(sentence) is not None or shares_word(sentence.replace(named.tool, ""), named)
-
-
-def _is_shown(sentence: str, named: CallWords) -> bool:
+def is_shown(sentence: str, named: CallWords) -> bool:
     kinds = (find_pointing, _find_last_pointer, REFUSALS.search, CONDITIONS.search, OTHER_UNMEANT.search)
     return any(find(sentence) for find in kinds) or names_text(f" {sentence}", named)
 
@@ -130,10 +112,10 @@ def names_text(clause: str, named: CallWords) -> bool:
     if "_" in named.tool and named.tool in clause.lower():
         return not _match_use(clause)
     clause = drop_compounds(clause)
-    return _has_head(clause, TEXT_NOUNS) or _has_head(clause, MAYBE_TEXT_NOUNS, named.stems)
+    return has_head(clause, TEXT_NOUNS) or has_head(clause, MAYBE_TEXT_NOUNS, named.stems)
 
 
-def _has_head(clause: str, nouns: frozenset[str], but: frozenset[str] = frozenset()) -> bool:
+def has_head(clause: str, nouns: frozenset[str], but: frozenset[str] = frozenset()) -> bool:
     """Is one of the nouns the last word of a phrase? Before another noun it says what kind of thing that is."""
     words = _find_words(clause.lower().partition(" ")[2])
     return any(
@@ -190,11 +172,7 @@ _BEFORE_VERB: Final = 12
 """Characters before the verb in which a "not" may stand."""
 _match_object = re.compile(
     r"\S+ (?:the|an?|my|our|your|all|each|both|what|how|which|whether|if|with|for)\b|\w+(?: (?:it|them))?(?: now)?:$"
-).match
-_match_need = re.compile(
-    r"\W*(?:(?:first|now|next|then|to \w+.*),? (?:i|we)(?: first)? need\b"
-    r"|.*\b(?:i|we) (?:(?:only|also|still|first) need\b|need more\b))",
-    re.IGNORECASE,
+    r"|(?:\S+ ){3}"
 ).match
 _find_last_pointer = re.compile(r"\b(?:this|these)\W*\Z", re.IGNORECASE).search
 _match_use = re.compile(r"(?:us|call|invok|run|try)(?:e|ing)?\b", re.IGNORECASE).match

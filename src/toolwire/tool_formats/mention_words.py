@@ -39,6 +39,8 @@ STEPS: Final = _join_patterns(
     r"\bhere(?:['’]s| is| goes| comes) (?:the|a|my|our) (?:(?!example|sample)\w+ ){0,2}calls?\W*$",
     r"\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change)\b(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
     r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere we go\b|^\W*(?:i['’]m )?on it\b|^\W*will do\b",
+    r"^\W*(?:an? )?(?:easy|quick|simple|obvious|small|one-line) fix[.:!]\W*$",
+    r"^\W*action\W*:\W*$",
     r"^\W*(?:next|fix)(?: step| file| test)?\W*$|^\W*step \d+[^\w:：]*$",
     r"^\W*(?:one (?:more|last)|a final|final)(?: [\w-]+)? (?:check|file|fix|test|run)\b",
     r"\b(?:keep|continue) (?:going|looking|searching|working|trying|digging|exploring|reading)\W*$",
@@ -73,6 +75,8 @@ OTHER_ANNOUNCEMENTS: Final = _join_patterns(
     r"|(?:^|[.!] )(?!quando\b)[^\W\d]{3,}(?:ando|endo|indo) (?:o|a|os|as|um|uma|seu|sua)\b",
     r"\bik (?:zal|ga|moet|kijk|zoek|controleer)\b|\blaat me\b|\bl[åa]t mig\b|\bjag (?:ska|kollar|tittar)\b"
     r"|\blad mig\b|\bla meg\b|\bsprawdz(?:ę|am|my)\b|\bzobacz(?:ę|my)\b|\bpozwól\b",
+    r"(?:^|[.!¡,;] ?¡?)\W*(?:busco|consulto|reviso|verifico|compruebo|calculo|abro|envío|leo|ejecuto|reservo|añado"
+    r"|actualizo|cerco|controllo|apro|leggo|prenoto|invio|aggiungo|procuro|verifico) (?!que\b|che\b)\w",
     # the first person of Russian, where no noun stands: at the beginning of a clause
     r"\b(?:теперь|сейчас|давай) \w+[еи]м\b|(?:^|[.,!—] ?|\b(?:сейчас|теперь|сначала|я|затем|поэтому|и) )"
     r"(?:(?!котор)[а-я]{2,}ю(?:сь)?|найду|(?:по)?ищу|вижу|пишу|запишу|напишу)\b|\bдавайте\b|\bпозвольте\b"
@@ -93,7 +97,7 @@ match_interjection = re.compile(
     r"|ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
     r"|understood|got it|found (?:it|them)|of course|certainly|absolutely|hello|hi|hm+|interesting|oops|on it|will do"
     r"|(?:(?:just|give me) )?(?:one|a) (?:moment|second|sec)(?: to (?:look|check))?"
-    r"|please|thanks?(?: you)?|(?:einen|un|um|один) (?:kleinen |petit )?(?:moment(?:o|ito)?|augenblick|instante?)"
+    r"|please|noted|thanks?(?: you)?|(?:einen|un|um|один) (?:kleinen |petit )?(?:moment(?:o|ito)?|augenblick|instante?)"
     r"(?:,? (?:bitte|s['’]il (?:vous|te) plaît|por favor))?"
     r"|请稍等|稍等|少々お待ちください|잠시만요|looks? good|that worked|still failing"
     r"|happy to (?:check|look|help)|prima|super|gut|sofort|gleich|alles klar|in ordnung|perfekt|parfait|très bien"
@@ -188,7 +192,8 @@ match_name = re.compile(
 ).fullmatch
 """A line that may name who speaks, as in a play, or what is shown: a name, a file, or a label with its value."""
 OTHER_UNMEANT: Final = _join_patterns(
-    r"\b(?:formaat|befehl (?:auf\W*$|melden|verweigern)|vorstellen|meinen|anfrage ab|unterschied|antwort|wort(?:en|e)?"
+    r"\b(?:racconto|romanzo|poesia|frase|l['’]acte|scène|roman|poème|formaat|befehl (?:auf\W*$|melden|verweigern)"
+    r"|vorstellen|meinen|anfrage ab|unterschied|antwort|wort(?:en|e)?"
     r"|missverständnis|aussage|diskussion|angriff|erlaubnis|zustimmung|abbrechen)\b",
     r"\b(?:réponse|mots|vérité|débat|attaque|différence|(?:votre|ton|sans) accord|bloquer|signaler|(?:je )?(?:vous"
     r"|te) laisse|(?:votre|ton) côté|respuesta|verdad"
@@ -198,7 +203,7 @@ OTHER_UNMEANT: Final = _join_patterns(
     r"\b(?:modell|agent|parser|assistent)(?:s|en)?\b|\baufrufe?n?\b|\bmod[eè]l[eo]s?\b|\bl['’]agent\b|\bagentes?\b"
     r"|\bllamadas?\b|\bchiamat[ae]\b|\bмодел\w+|\bагент\w*|\bпарсер\w*|\bвызов\w*|助手|解析器|智能体"
     r"|模型(?:会|将|正在|输出|写|说|回答|生成)|(?<!其)[他她](?!们的)|モデル|エージェント|パーサ|文字列|出力し|テキスト|挙げ|모델|에이전트|출력",
-    r"记录|用户让|输出了|写道|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
+    r"记录|用户让|输出了|写道|真相|话题|話題|攻击|攻撃|공격|阻止|许可|許可|以下|如下|下面的|下面(?:只)?是|只是|供[您你]|要求我|下記|아래|呼び出し|コードを表示|コマンドを書|書いてみ|응답"
     r"|شرح|дискусси|следующ|ниже",
     r"\b(?:comme|como(?! (?:o|a|os|as|el|la|los|las|se|est[áa])\b)|als(?! nächstes| erstes))\b|\bvor\W*$"
     r"|\b(?:vorlage|muster)\b|\b(?:hier|ici|aquí|aqui|сюда"
@@ -326,7 +331,7 @@ _FOREIGN_LINES: Final = (
     r"[\w-]+:\s*[|>][-+]?\s*$",
     # other markup
     r"\.\. |::|[.=*_+~-]{4,}[ \t]*$|\[(?:source|listing|quote|verse|example|literal|,)[^\]]*\]|#\+|:[ \t]",
-    r"\\(?:begin|verb|texttt|lstinline|item|end)|(?:bc|bq|pre|notextile)\.{1,2}[ \t]|.*\bThought:",
+    r"\\(?:begin|verb|texttt|lstinline|item|end)|(?:bc|bq|pre|notextile)\.{1,2}[ \t]|.*[^\s*]\s*\bThought:",
     r"</?(?:pre|code|samp|kbd|tt|example|blockquote|details|summary|li|td|th|tr|p|div|span)\b",
 )
 match_foreign_line = re.compile(rf"[ \t]*+(?:{'|'.join(_FOREIGN_LINES)})", re.IGNORECASE).match

@@ -24,7 +24,6 @@ from toolwire.tool_formats.announcements import (
     CallWords,
     has_word,
     is_announcement,
-    is_statement,
     last_sentence,
     list_sentences,
     names_text,
@@ -43,6 +42,7 @@ from toolwire.tool_formats.mention_words import (
     match_state,
 )
 from toolwire.tool_formats.quoted_text import Place
+from toolwire.tool_formats.statements import is_statement
 
 MAX_BEHIND: Final = 1000
 """Characters behind a frame that are looked at."""
@@ -140,7 +140,7 @@ def _judge_line(before: str, lines: tuple[str, ...], candidate: Candidate) -> Me
     if _has_open_quote(before) or before.endswith(_ESCAPES):
         return Mention("it stands between quotation marks, or in a string")
     if words.endswith(COLONS):
-        is_sentence = is_announcement(last_sentence(words), named) or (is_token and is_glued)
+        is_sentence = _is_meant(*_split_last(words, lines), named) or (is_token and is_glued)
     else:
         is_sentence = words.endswith(_SENTENCE_ENDS) or (is_token and words[-1].isalnum() and is_glued)
         is_sentence = is_sentence and (is_glued or not words.endswith(QUESTION_MARKS))
@@ -156,7 +156,7 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: Cal
     line = _strip_decoration(lines[0])
     if match_foreign_line(lines[0]) or _match_rule(line):
         return Mention("the line before it is not a sentence")
-    if not _is_meant(last_sentence(line), named):
+    if not _is_meant(*_split_last(line, lines[1:]), named):
         if line.endswith(QUESTION_MARKS) or _match_list_item(lines[0]):
             return Mention("the line before it is a question, or of a list")
         if not line.endswith(_SENTENCE_ENDS) and not (
@@ -165,7 +165,7 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: Cal
             return Mention("the line before it is not a sentence")
     elif not (line[-1].isalnum() or line[-1] in _AFTER_ANNOUNCEMENT):
         return Mention("the line before it is not a sentence")
-    if any(map(match_foreign_line, lines[1:paragraph])):
+    if any(map(match_foreign_line, takewhile(_is_no_fence, lines[1:paragraph]))):
         return Mention("the lines before it are not sentences")
     outer = next((one for one in lines if _measure_indent(one) < indent), "").rstrip()
     if indent and (outer.endswith("::") or outer.lstrip().startswith("..")):
@@ -173,6 +173,10 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int, named: Cal
     if _has_open_quote("\n".join(reversed(lines[:3]))):
         return Mention("it stands between quotation marks")
     return _judge_words(line, lines[1:], named)
+
+
+def _is_no_fence(line: str) -> bool:
+    return _match_fence_end(line) is None
 
 
 def _is_behind_announced(lines: tuple[str, ...], named: CallWords) -> bool:
@@ -185,7 +189,7 @@ def _is_behind_announced(lines: tuple[str, ...], named: CallWords) -> bool:
         return False
     # what points to the list or the code block does not point to the call
     line = _find_pointer.sub("that", _find_plan.sub("Let me start:", above[0]))
-    return is_announcement(last_sentence(line), named)
+    return _is_meant(*_split_last(line, above[1:]), named)
 
 
 _match_fence_end = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*$").match
@@ -209,17 +213,35 @@ def _judge_words(words: str, lines: tuple[str, ...], named: CallWords) -> Mentio
         return Mention("the sentence before it is of somebody who is named")
     if not above and find_pronoun(sentence):
         return Mention("nothing before it says what is meant")
-    if _is_meant(sentence, named):
+    if _is_meant(sentence, _join_above(earlier, lines), named):
+        return None
+    is_meant_above = bool(above) and _is_meant(*_split_above(earlier, lines), named)
+    if match_outlook(f"{sentence} ") and is_meant_above:
         return None
     if not _says_nothing(sentence):
         return Mention("the sentence before it does not say that the model does it now")
-    if above and not (_says_nothing(above) or _is_meant(above, named)):
+    if above and not (_says_nothing(above) or is_meant_above):
         return Mention("the text before it may be about it")
     return None
 
 
-def _is_meant(sentence: str, named: CallWords) -> bool:
-    return is_announcement(sentence, named) or is_statement(sentence, named)
+def _split_last(words: str, lines: tuple[str, ...]) -> tuple[str, str]:
+    """The last sentence, and the text before it."""
+    *earlier, sentence = list_sentences(words) or [words]
+    return sentence, _join_above(earlier, lines)
+
+
+def _split_above(earlier: list[str], lines: tuple[str, ...]) -> tuple[str, str]:
+    """The sentence before the last one, and the text before it."""
+    return _split_last(" ".join(earlier), lines) if earlier else _split_last(lines[0], lines[1:])
+
+
+def _join_above(earlier: list[str], lines: tuple[str, ...]) -> str:
+    return "\n".join([*reversed(lines), *earlier])
+
+
+def _is_meant(sentence: str, above: str, named: CallWords) -> bool:
+    return is_announcement(sentence, named) or is_statement(sentence, above, named)
 
 
 def _is_name(line: str) -> bool:
@@ -287,7 +309,7 @@ def find_mention_behind(candidate: Candidate, behind: str, *, has_next: bool) ->
         return Mention("the sentence goes on behind it")
     text = behind.strip()
     is_other_call = not candidate.place.before.strip() and _match_other_call(behind)
-    if not text or is_other_call or (has_next and is_announcement(last_sentence(text))):
+    if not text or is_other_call or (has_next and _is_meant(*_split_last(text, ()), NO_WORDS)):
         return None
     if _is_remark(text) or all(map(_is_remark, list_sentences(text) or [text])):
         return None
