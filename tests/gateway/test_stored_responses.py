@@ -617,3 +617,25 @@ def test_a_history_that_makes_too_many_values_is_not_left_out(tmp_path: Path) ->
             got = ask(served.port, "POST", path, encode_json(asked))
             assert (got.status, got.json()["error"]["code"]) == (400, "context_length_exceeded"), path
         assert len(scene.asked) == 1
+
+
+def test_a_history_that_makes_too_many_bytes_is_not_left_out(tmp_path: Path) -> None:
+    """Neither of both turns is larger than any request may be."""
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    with stage(tmp_path, "max_body = 10_000\n", store) as served:
+        scene = served.scene("openai-responses", whole_answer("openai-responses"))
+        asked: dict[str, Any] = {"model": scene.model, "input": "word " * 1200}
+        first = ask(served.port, "POST", "/v1/responses", encode_json(asked))
+        assert first.status == 200
+        asked["previous_response_id"] = first.json()["id"]
+        compacted = {**asked, "input": [{"role": "user", "content": asked["input"]}, {"type": "compaction_trigger"}]}
+        for path, body in (
+            ("/v1/responses", asked),
+            ("/v1/responses", {**asked, "background": True}),
+            ("/v1/responses", compacted),
+            ("/v1/responses/input_tokens", asked),
+            ("/v1/responses/compact", asked),
+        ):
+            got = ask(served.port, "POST", path, encode_json(body))
+            assert (got.status, got.json()["error"]["code"]) == (400, "context_length_exceeded"), (path, body)
+        assert len(scene.asked) == 1

@@ -31,7 +31,6 @@ from toolwire.gateway.features.responses.history import (
     allows_upstream_state,
     compacts_upstream,
     expand_request,
-    history_too_large_failure,
     is_native_target,
     is_not_stored_here,
     load_history,
@@ -387,8 +386,6 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
         body = await run_in_thread(partial(expand_request, body, history.items, history.referenced))
         request = context.unwrap(await run_in_thread(partial(replace_body, request, body)))
         size = len(request.body.data)
-        if size > context.max_bytes:
-            raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(request, targets):
         reply = await pipeline.forward_native(request, targets[0], COMPACT_PATH)
         if reply is not None:

@@ -332,9 +332,12 @@ _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 
 def replace_body(request: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest | Failure:
-    """The request, as if the client had sent this body. A failure if it has more values than any request may have: with
-    its own body, it would be answered without what it continues."""
-    read = read_client_body(request.client_codec, encode({**body, "stream": True} if stream else body))
+    """The request, as if the client had sent this body. A failure if it is larger than any request may be, or has more
+    values: with its own body, it would be answered without what it continues."""
+    data, max_bytes = encode({**body, "stream": True} if stream else body), request.runtime.config.server.max_body
+    if len(data) > max_bytes:
+        return history_too_large_failure(max_bytes)
+    read = read_client_body(request.client_codec, data)
     if isinstance(read, ClientBody):
         return replace(request, body=read)
     if read.kind != "too_large":

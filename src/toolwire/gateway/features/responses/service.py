@@ -35,7 +35,6 @@ from toolwire.gateway.features.responses.history import (
     answer_with_compaction,
     compacts_upstream,
     expand_request,
-    history_too_large_failure,
     is_native_target,
     is_not_stored_here,
     load_history,
@@ -158,8 +157,6 @@ class ResponsesService(Stage):
                 return error_replies.gateway_error(request, expanded)
             request = expanded
             request.record.asked.session = find_session(request)  # now the start of the conversation is known
-            if len(request.body.data) > max_bytes:
-                return error_replies.gateway_error(request, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):
             return await self._start_background_job(request, targets, pipeline, recorder, body, claim)
         return replace(request, recorder=recorder)
