@@ -506,12 +506,16 @@ def least_use(scene: Scene, visible: str) -> int:
 
 
 LONG_ANSWER = "A long answer, in many words. " * 800
-UNBELIEVABLE_USAGES: dict[str, dict[str, Any] | None] = {
+UNBELIEVABLE_USAGES: dict[str, Any] = {
     "none": None,
     "empty": {},
     "zero": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     "negative": {"prompt_tokens": -5, "completion_tokens": -90000, "total_tokens": -90005},
     "of nulls": {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None},
+    "a text": "many",
+    "a list": [9, 5],
+    "of texts": {"prompt_tokens": "few", "completion_tokens": "many", "total_tokens": {}},
+    "of fractions": {"prompt_tokens": 0.5, "completion_tokens": 0.5, "total_tokens": True},
     "absurd": {"prompt_tokens": 10**17, "completion_tokens": 10**17, "total_tokens": 10**17},
     "absurd input": {"prompt_tokens": 2 * 10**9, "completion_tokens": 5, "total_tokens": 2 * 10**9 + 5},
     "absurd output": {"prompt_tokens": 5, "completion_tokens": 2 * 10**9, "total_tokens": 2 * 10**9 + 5},

@@ -528,7 +528,7 @@ def _chunk(part: Any, **more: Any) -> Any:
         (_chunk({"text": "c"}, index=False), "invalid_stream"),
         (_chunk({"text": 5}), "invalid_stream"),
         (_chunk({"text": "c", "thought": 1}), "invalid_stream"),
-        (_chunk({"text": "c"}) | {"usageMetadata": 5}, "invalid_stream"),
+        (_chunk({"text": "c"}) | {"usageMetadata": 5}, "stop"),
         (_chunk({"text": "c"}) | {"error": {"code": 503, "message": "m", "status": "UNAVAILABLE"}}, "UNAVAILABLE"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -372,7 +372,7 @@ def get_int(node: Object, key: str, path: Path) -> int | None:
 _COUNTS = range(1, 2**53)
 """Counts of tokens and searches that can be. What a provider says besides is ignored: stores, logs and other programs
 have no place for larger ones."""
-_can_be_counted = _COUNTS.__contains__
+can_be_counted = _COUNTS.__contains__
 
 
 def find_count(node: Json, *keys: str) -> int | None:
@@ -382,24 +382,19 @@ def find_count(node: Json, *keys: str) -> int | None:
     return node if node.__class__ is int and node in _COUNTS else None
 
 
-_INT_OR_NULL = frozenset({int, type(None)})
+INT_OR_NULL = frozenset({int, type(None)})
 _is_count = re.compile(r"[0-9]{1,18}").fullmatch
 
 
-def get_count(node: Object, key: str, path: Path) -> int | None:
-    """A count of tokens, also as text. A negative one says nothing (some servers send -1), and nobody may give tokens
-    back; nor does one that cannot be."""
-    text = node.get(key)
-    value = int(text) if isinstance(text, str) and _is_count(text) else get_int(node, key, path)
-    return value if not value or value in _COUNTS else None
-
-
-def get_counts(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
-    """The counts of tokens of several keys."""
-    values = [*map(node.get, keys)]
-    if _INT_OR_NULL.issuperset(map(type, values)) and all(map(_can_be_counted, filter(None, values))):
-        return values
-    return [get_count(node, key, path) for key in keys]
+def read_count(value: Json) -> int | None:
+    """A count of tokens, also as text. Anything else says nothing: negative ones neither (some servers send -1), and
+    nobody may give tokens back; nor those that cannot be."""
+    if isinstance(value, str):
+        value = int(value) if _is_count(value) else None
+    elif isinstance(value, (float, Raw)):
+        number = to_float(value)
+        value = int(number) if number.is_integer() else None
+    return value if value.__class__ is int and (value == 0 or value in _COUNTS) else None
 
 
 def is_number(value: Json) -> TypeGuard[Number]:

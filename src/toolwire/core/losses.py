@@ -74,6 +74,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "arguments-dropped": "the arguments were cut off and are not valid JSON",
         "request-missing": "the client's request was not given, so its tool names and kinds cannot be restored",
         "event-dropped": "only {source} has this event",
+        "usage-dropped": "it is no number of tokens that an answer can have used",
         "call-forgotten": "the client did not see it, and without a store it cannot be repeated in the next request",
     },
     "changed": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from itertools import repeat
 from typing import TypeGuard, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from toolwire.core.ir import NO_SETTINGS, Origin, Response, Seal, Settings, UnknownField
-from toolwire.core.json_values import Json, Object, Path, without_keys
+from toolwire.core.json_values import INT_OR_NULL, Json, Object, Path, can_be_counted, read_count, without_keys
 
 
 class ReadContext(Struct):
@@ -28,6 +28,25 @@ class ReadContext(Struct):
         lost = [UnknownField(path, key) for key, value in extra.items() if value or is_nonempty(value)]
         self.unknown_fields += lost
         return Origin(self.protocol, path, node, extra)
+
+    def read_counts(self, node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
+        """The counts of tokens of several keys. What says nothing is noted: it does not make an answer unreadable."""
+        values = [*map(node.get, keys)]
+        if INT_OR_NULL.issuperset(map(type, values)) and all(map(can_be_counted, filter(None, values))):
+            return values
+        counts = [*map(read_count, values)]
+        for key, value, count in zip(keys, values, counts, strict=True):
+            if count is None and value is not None:
+                self.note_unknown_field(path, key, "usage-dropped")
+        return counts
+
+    def get_counted(self, node: Object, key: str, path: Path) -> Object | None:
+        """An object with counts of tokens. Another value is noted in the same way."""
+        value = node.get(key)
+        if value is None or value.__class__ is dict:
+            return value
+        self.note_unknown_field(path, key, "usage-dropped")
+        return None
 
     def whole_origin(self, value: Json, path: Path) -> Origin:
         """The origin of a value without unknown keys."""

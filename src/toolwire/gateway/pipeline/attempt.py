@@ -381,10 +381,7 @@ def _pass_response(
     at all."""
     codec, record, telemetry = upstream.codec, request.record, request.runtime.telemetry
     reply = Reply(200, client_response_headers(request, upstream, headers, ()), data)
-    try:
-        peek = codec.peek_response(data)
-    except Malformed:
-        return reply  # a response with strange token counts is still a response
+    peek = codec.peek_response(data)
     if peek is not None:
         telemetry.end_call(request.running, peek.usage)
         record.answer.usage, record.answer.model = peek.usage, peek.model

@@ -9,7 +9,7 @@ from json import JSONDecoder
 
 from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Usage
-from toolwire.core.json_values import Json
+from toolwire.core.json_values import Json, read_count
 
 TAIL_SIZE = 8192
 """Bytes of the end of an answer in which its usage is searched."""
@@ -47,9 +47,9 @@ def _read_counts(names: UsageNames, node: Mapping[str, Json]) -> Usage | None:
     places = [node, *(place for name in names.details if isinstance(place := node.get(name), dict))]
     counts: dict[str, int] = {}
     for field, keys in names.counts.items():
-        values = (place.get(key) for place in places for key in keys)
-        count = next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
-        if count is not None and count >= 0:
+        values = (read_count(place.get(key)) for place in places for key in keys)
+        count = next((value for value in values if value is not None), None)
+        if count is not None:
             counts[field] = count
     if "input" not in counts:
         return None

@@ -33,8 +33,6 @@ from toolwire.core.json_values import (
     Path,
     expect_text,
     find_count,
-    get_count,
-    get_counts,
     get_list,
     get_object,
     get_text,
@@ -64,7 +62,7 @@ def read_response(body: Object) -> Response:
         raise Malformed(None, "this is not an Anthropic answer: `content` or `type` is missing")
     parts = read_content(content, _CONTENT_PATH, reading)
     finish = read_finish(body, None, reading)
-    usage = get_object(body, "usage", None)
+    usage = reading.get_counted(body, "usage", None)
     response = Response(
         get_text(body, "id", None) or "",
         get_text(body, "model", None) or "",
@@ -112,9 +110,9 @@ _SEARCH_KEYS = ("server_tool_use", "web_search_requests")
 
 def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Anthropic counts cached tokens apart from the other input tokens."""
-    fresh, output, read, written = get_counts(usage, _COUNT_KEYS, path)
-    details = get_object(usage, "output_tokens_details", path)
-    if details:
+    fresh, output, read, written = reading.read_counts(usage, _COUNT_KEYS, path)
+    details = None
+    if "output_tokens_details" in usage and (details := reading.get_counted(usage, "output_tokens_details", path)):
         reading.read_origin(details, (path, "output_tokens_details"), names.USAGE_DETAILS_KEYS)
     known = names.USAGE_KEYS
     if not known.issuperset(usage):
@@ -128,7 +126,7 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         output or 0,
         read,
         written,
-        get_count(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
+        reading.read_counts(details, ("thinking_tokens",), (path, "output_tokens_details"))[0] if details else None,
         origin=reading.read_origin(usage, path, known),
         cache_write_1h=find_count(usage, *_HOUR_KEYS) if _HOUR_KEYS[0] in usage else None,
         searches=find_count(usage, *_SEARCH_KEYS) if _SEARCH_KEYS[0] in usage else None,

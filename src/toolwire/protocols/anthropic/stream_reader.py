@@ -179,7 +179,7 @@ class StreamReader(FrameReader):
             self._read_second_start(message, node, path)
             return
         here = (path, "message")
-        usage = get_object(message, "usage", here)
+        usage = self._reading.get_counted(message, "usage", here)
         self._usage = dict(usage or {})
         origin = self._reading.read_origin(message, here, MESSAGE_KEYS)
         id, model = message.get("id"), message.get("model")
@@ -200,7 +200,7 @@ class StreamReader(FrameReader):
         if not message.get("id") or message["id"] != self._id:
             self._fail_stream("a second message begins inside the first")
             return
-        usage = get_object(message, "usage", (path, "message")) or {}
+        usage = self._reading.get_counted(message, "usage", (path, "message")) or {}
         self._usage |= {key: value for key, value in usage.items() if value is not None}
         self._reading.unknown_fields.append(
             odd_shape(path, "message", "a second start of the same message was left out")
@@ -222,7 +222,7 @@ class StreamReader(FrameReader):
             self._reading.read_origin(delta, (path, "delta"), _MESSAGE_DELTA_KEYS)
         # A later message_delta may have only usage: the stop reason stays.
         self._finish = read_finish(delta, (path, "delta"), self._reading) or self._finish
-        usage = get_object(node, "usage", path)
+        usage = self._reading.get_counted(node, "usage", path)
         if usage:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
             self._events.append(ev.UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), self._frame))

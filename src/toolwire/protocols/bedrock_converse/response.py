@@ -25,7 +25,7 @@ from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
-    get_counts,
+    find_count,
     get_object,
     get_text,
 )
@@ -53,7 +53,7 @@ def read_response(body: Object) -> Response:
     content = message.get("content")
     parts = () if content is None else read_content(content, _CONTENT_PATH, reading)
     reading.read_origin(message, ((None, "output"), "message"), names.TURN_KEYS)
-    usage = get_object(body, "usage", None)
+    usage = reading.get_counted(body, "usage", None)
     response = Response(
         "",
         read_invoked_model(body),
@@ -118,12 +118,12 @@ _COUNT_KEYS = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputToke
 
 def read_usage(usage: Object, path: Path, reading: ReadContext, body: Object) -> Usage:
     """Token counts. `inputTokens` are those that were neither read from a cache nor written to one."""
-    fresh, output, total, read, written = get_counts(usage, _COUNT_KEYS, path)
+    fresh, output, total, read, written = reading.read_counts(usage, _COUNT_KEYS, path)
     long_lived = 0
     details = usage.get("cacheDetails")
     for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, dict) and detail.get("ttl") == "1h" and type(detail.get("inputTokens")) is int:
-            long_lived += max(0, detail["inputTokens"])
+        if isinstance(detail, dict) and detail.get("ttl") == "1h":
+            long_lived += find_count(detail, "inputTokens") or 0
     tier = body.get("serviceTier")
     return Usage(
         (fresh or 0) + (read or 0) + (written or 0),

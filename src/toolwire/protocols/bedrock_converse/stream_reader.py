@@ -189,7 +189,7 @@ class StreamReader(FrameReader):
 
     def _read_metadata(self, node: Object, path: Path) -> None:
         self._start_response()
-        usage = get_object(node, "usage", path)
+        usage = self._reading.get_counted(node, "usage", path)
         read_metadata_origin(node, path, self._reading)
         model = read_invoked_model(node)
         if model:

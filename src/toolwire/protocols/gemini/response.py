@@ -41,7 +41,6 @@ from toolwire.core.json_values import (
     expect_list,
     expect_object,
     find_count,
-    get_counts,
     get_int,
     get_list,
     get_object,
@@ -77,7 +76,7 @@ def read_response(body: Object) -> Response:
         raise Malformed(None, "this is not a Gemini answer: it has neither `candidates` nor a `blockReason`")
     elif node.get("promptFeedback") is not None:
         reading.note_unknown_field(None, "promptFeedback")
-    usage = get_object(node, "usageMetadata", None)
+    usage = reading.get_counted(node, "usageMetadata", None)
     failures = [finish_failure(choice.finish) for choice in choices]
     response = Response(
         get_text(node, "responseId", None) or "",
@@ -174,7 +173,7 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
         for key, value in extra.items():
             if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
-    prompt, tool_prompt, answer, reasoning, cached, total = get_counts(node, names.COUNT_KEYS, path)
+    prompt, tool_prompt, answer, reasoning, cached, total = reading.read_counts(node, names.COUNT_KEYS, path)
     input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
     details = _read_modalities(extra) if extra else {}
     usage = Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))

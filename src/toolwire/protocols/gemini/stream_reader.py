@@ -180,9 +180,12 @@ class StreamReader(FrameReader):
                 self._fail(replace(failure, origin=None), _SILENT_FRAME)
             return
         chunk = self._read_node(raw, path, names.RESPONSE_KEYS)
-        usage = get_object(chunk, "usageMetadata", path)
-        if usage is not None:
+        usage = chunk.get("usageMetadata")
+        if isinstance(usage, dict):
             self._usage = (usage, self._frame_count - 1)
+        elif usage is not None and (names.USAGE_KEYS, "") not in self._noted_keys:
+            self._noted_keys.add((names.USAGE_KEYS, ""))
+            self._reading.get_counted(chunk, "usageMetadata", path)
         if not self._started:
             self._started = True
             id, model = (get_text(chunk, key, path) or "" for key in ("responseId", "modelVersion"))

@@ -35,8 +35,6 @@ from toolwire.core.json_values import (
     Path,
     expect_object,
     find_count,
-    get_count,
-    get_counts,
     get_int,
     get_list,
     get_object,
@@ -145,11 +143,11 @@ def read_usage(node: Object, path: Path, reading: ReadContext, tier: Json = None
         _note_unknown_counts(node, path, reading)
         for field, group, key in _USAGE_DETAILS:
             if isinstance(details := node.get(group), dict):
-                counts[field] = get_count(details, key, (path, group))
+                (counts[field],) = reading.read_counts(details, (key,), (path, group))
         if counts.get("cache_read") is None:
-            cached = (get_count(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
-            counts["cache_read"] = next(cached, None)
-    prompt, completion, total = get_counts(node, names.USAGE_KEYS, path)
+            keys = [key for key in _VENDOR_CACHED_KEYS if key in node][:1]
+            counts["cache_read"] = next(iter(reading.read_counts(node, keys, path)), None)
+    prompt, completion, total = reading.read_counts(node, names.USAGE_KEYS, path)
     prompt, completion, reasoning = prompt or 0, completion or 0, counts.get("reasoning")
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
@@ -248,7 +246,7 @@ def read_response(body: Object) -> Response:
         if "error" in node and failure is None and isinstance(node["error"], dict):
             failure = read_failure(node, 0)
         failure = failure or finish_failure(choices[-1].finish)
-    counts = get_object(body, "usage", None)
+    counts = reading.get_counted(body, "usage", None)
     id, model = get_text(body, "id", None) or "", get_text(body, "model", None) or ""
     created = get_timestamp(body, "created", None)
     usage = read_usage(counts, (None, "usage"), reading, body.get("service_tier")) if counts else None

@@ -25,12 +25,12 @@ from toolwire.core.json_values import (
     Path,
     decode,
     expect_object,
-    get_count,
     get_int,
     get_list,
     get_object,
     get_text,
     get_timestamp,
+    read_count,
 )
 from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import ReadContext, odd_shape
@@ -165,7 +165,7 @@ class StreamReader(FrameReader):
                 self._fail(replace(failure, origin=None), _SILENT_FRAME)
             return
         self._unknown_fields.add_unknown_keys("chunk", chunk, path)
-        choices, usage = get_list(chunk, "choices", path) or [], get_object(chunk, "usage", path)
+        choices, usage = get_list(chunk, "choices", path) or [], chunk.get("usage")
         if not self._started:
             if not (choices or usage or chunk.get("id")):
                 return  # Azure's first chunk has only the prompt's filter results, and no id
@@ -182,15 +182,20 @@ class StreamReader(FrameReader):
                 return
             self._read_choice(node, at)
         if usage:
-            reading = ReadContext(NAME)
-            counts = read_usage(usage, (path, "usage"), reading, chunk.get("service_tier"))
-            self._events.append(ev.UsageUpdate(counts, self._frame))
-            for field in reading.unknown_fields:
-                self._unknown_fields.add_once("usage", field)
+            self._read_usage(chunk, path)
         if self._finish_failure is not None:
             # A client gets the chunk, and a failure after it: it may not know this finish reason.
             self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
             self._fail(self._finish_failure, _SILENT_FRAME)
+
+    def _read_usage(self, chunk: Object, path: Path) -> None:
+        reading = ReadContext(NAME)
+        usage = reading.get_counted(chunk, "usage", path)
+        if usage is not None:
+            counts = read_usage(usage, (path, "usage"), reading, chunk.get("service_tier"))
+            self._events.append(ev.UsageUpdate(counts, self._frame))
+        for field in reading.unknown_fields:
+            self._unknown_fields.add_once("usage", field)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)
@@ -405,8 +410,8 @@ class StreamReader(FrameReader):
         return get_list(delta, "tool_calls", path) or []
 
     def _read_odd_index(self, node: Object, path: Path) -> int | None:
-        if isinstance(node.get("index"), str):
-            node["index"] = get_count(node, "index", path)
+        if isinstance(node.get("index"), str) and (number := read_count(node["index"])) is not None:
+            node["index"] = number
             self._note_odd_calls(path, "the number of a call that was text was read as a number")
         return get_int(node, "index", path)
 

@@ -40,8 +40,6 @@ from toolwire.core.json_values import (
     Path,
     expect_list,
     expect_object,
-    get_count,
-    get_counts,
     get_list,
     get_object,
     get_text,
@@ -165,15 +163,15 @@ _CACHE_COUNT_KEYS = ("cached_tokens", "cache_write_tokens")
 
 
 def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
-    node = get_object(body, "usage", path)
+    node = reading.get_counted(body, "usage", path)
     if node is None:
         return None
     at = (path, "usage")
-    taken = get_object(node, "input_tokens_details", at) or {}
-    given = get_object(node, "output_tokens_details", at) or {}
-    input, output, total = get_counts(node, _COUNT_KEYS, at)
-    cached, cache_written = get_counts(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
-    reasoning = get_count(given, "reasoning_tokens", (at, "output_tokens_details"))
+    taken = reading.get_counted(node, "input_tokens_details", at) or {}
+    given = reading.get_counted(node, "output_tokens_details", at) or {}
+    input, output, total = reading.read_counts(node, _COUNT_KEYS, at)
+    cached, cache_written = reading.read_counts(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
+    (reasoning,) = reading.read_counts(given, ("reasoning_tokens",), (at, "output_tokens_details"))
     origin = reading.read_origin(node, at, USAGE_KEYS)
     searches, tier = _count_searches(body.get("output")), read_service_tier(body.get("service_tier"))
     return Usage(

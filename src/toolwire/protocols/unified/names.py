@@ -18,7 +18,6 @@ from toolwire.core.json_values import (
     Path,
     expect_text,
     get_bool,
-    get_count,
     get_int,
     get_list,
     get_number,
@@ -180,13 +179,13 @@ FINISH_FIELDS: Fields = {
     "stop_sequence": ("sequence", get_text),
     "stop_detail": ("detail", get_text),
 }
-USAGE_FIELDS: Fields = {
-    "input_tokens": ("input", get_count),
-    "output_tokens": ("output", get_count),
-    "cached_tokens": ("cache_read", get_count),
-    "cache_write_tokens": ("cache_write", get_count),
-    "reasoning_tokens": ("reasoning", get_count),
-    "total_tokens": ("total", get_count),
+USAGE_FIELDS: Mapping[str, str] = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cached_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+    "reasoning_tokens": "reasoning",
+    "total_tokens": "total",
 }
 RESPONSE_FIELDS: Fields = {**_text_fields("id model"), "created": ("created", get_timestamp)}
 

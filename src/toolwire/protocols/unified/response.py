@@ -220,14 +220,17 @@ def write_finish(finish: Finish | None) -> Object:
 
 
 def read_usage(reading: LenientReadContext, node: Object, path: Path) -> Usage:
-    fields = read_fields(node, path, names.USAGE_FIELDS)
-    return Usage(**fields, origin=reading.read_origin(node, path, names.USAGE_KEYS))
+    input, output, read, written, reasoning, total = reading.read_counts(node, (*names.USAGE_FIELDS,), path)
+    origin = reading.read_origin(node, path, names.USAGE_KEYS)
+    return Usage(input or 0, output or 0, read, written, reasoning, total, origin)
 
 
 def write_usage(usage: Usage) -> Object:
     if (wire := intact_wire(usage.origin)) is not None:
         return wire
-    return restore_original_keys(write_fields(usage, names.USAGE_FIELDS), usage.origin, NAME)
+    counts = {key: getattr(usage, field) for key, field in names.USAGE_FIELDS.items()}
+    known = {key: count for key, count in counts.items() if count is not None}
+    return restore_original_keys(known, usage.origin, NAME)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ def read_response(body: Object) -> Response:
 def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> Response:
     node = expect_object(body, path)
     origin = reading.read_origin(node, path, names.RESPONSE_KEYS)
-    error, usage = get_object(node, "error", path), get_object(node, "usage", path)
+    error, usage = get_object(node, "error", path), reading.get_counted(node, "usage", path)
     choice = _read_choice(reading, node, path)
     if error is None and node.get("message") is None and not ("message" in node and node.get("id")):
         raise Malformed(path, "this is not a unified answer: it has neither `message` nor `error`")

@@ -21,7 +21,6 @@ from toolwire.core.json_values import (
     decode,
     expect_object,
     get_int,
-    get_object,
     get_text,
     require_text,
 )
@@ -102,7 +101,7 @@ class StreamReader(FrameReader):
     def _read_start(self, node: Object, path: Path) -> None:
         if self._started:
             raise Malformed(path, "`start` came twice")
-        usage = get_object(node, "usage", path)
+        usage = self._reading.get_counted(node, "usage", path)
         start = ev.ResponseStart(
             **read_fields(node, path, names.RESPONSE_FIELDS),
             usage=None if usage is None else read_usage(self._reading, usage, (path, "usage")),
@@ -161,12 +160,14 @@ class StreamReader(FrameReader):
 
     def _read_usage(self, node: Object, path: Path) -> None:
         where: Path = (path, "usage")
-        self._last_usage = expect_object(node.get("usage"), where)
-        self._events.append(ev.UsageUpdate(read_usage(self._reading, self._last_usage, where), self._frame))
+        usage = self._reading.get_counted(node, "usage", path)
+        if usage is not None:
+            self._last_usage = usage
+            self._events.append(ev.UsageUpdate(read_usage(self._reading, usage, where), self._frame))
 
     def _read_error(self, node: Object, path: Path) -> None:
         where: Path = (path, "error")
-        usage = get_object(node, "usage", path)
+        usage = self._reading.get_counted(node, "usage", path)
         if usage is not None and self._started:
             self._events.append(ev.UsageUpdate(read_usage(self._reading, usage, (path, "usage")), self._frame))
         self._fail(read_failure(expect_object(node.get("error"), where), where), self._frame)
