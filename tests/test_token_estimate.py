@@ -189,7 +189,7 @@ def estimate(protocol: str, *parts: Part) -> int:
     """What the parts add."""
     codec = CODECS[protocol]
     sent = body_with(protocol, *parts)
-    return tokens.estimate_request_tokens(codec, sent) - tokens.estimate_request_tokens(codec, body_with(protocol))
+    return tokens.estimate_input(codec, sent).input - tokens.estimate_input(codec, body_with(protocol)).input
 
 
 @pytest.mark.parametrize("protocol", CODECS)
@@ -225,18 +225,18 @@ def test_all_media_of_a_body_are_found(protocol: str) -> None:
             if isinstance(inner, Media)
         ]
         least = sum(256 if one.kind == "audio" else 1_600 for one in media)
-        assert tokens.estimate_request_tokens(codec, sent) >= least + len(body_with(protocol)) // 4
+        assert tokens.estimate_input(codec, sent).input >= least + len(body_with(protocol)) // 4
 
 
 def test_a_marker_in_escapes_is_found() -> None:
     url = "https://a/b.png"
     sent = body_with("openai-chat", Media("image", url=url)).replace(b'"image_url"', b'"im\\u0061ge_url"')
-    assert tokens.estimate_request_tokens(CODECS["openai-chat"], sent) > 1_600
+    assert tokens.estimate_input(CODECS["openai-chat"], sent).input > 1_600
 
 
 def test_a_body_that_cannot_be_read_counts_as_text() -> None:
     sent = b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"' + PNG.encode()
-    assert tokens.estimate_request_tokens(CODECS["openai-chat"], sent) > len(PNG) / 4
+    assert tokens.estimate_input(CODECS["openai-chat"], sent).input > len(PNG) / 4
 
 
 HARD_TEXTS = {
@@ -265,11 +265,9 @@ def test_the_estimate_of_a_body_is_linear(protocol: str, kind: str) -> None:
         return body.replace(b"What is it?", text.encode() * (size // len(text.encode())))
 
     for body in (plain, with_image):
-        few, many = (
-            count_steps(partial(tokens.estimate_request_tokens, codec, make(body, n))) for n in (5_000, 20_000)
-        )
+        few, many = (count_steps(partial(tokens.estimate_input, codec, make(body, n))) for n in (5_000, 20_000))
         assert many <= few * 5
-    found = tokens.estimate_request_tokens(codec, make(with_image, 6_000_000))
+    found = tokens.estimate_input(codec, make(with_image, 6_000_000)).input
     assert found > 1_500_000
 
 

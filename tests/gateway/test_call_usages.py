@@ -30,7 +30,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Usage
-from toolwire.core.tokens import estimate_body_tokens, estimate_request_tokens
+from toolwire.core.tokens import estimate_body_tokens, estimate_input
 from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.telemetry.recent import pack_exchange, unpack_exchange
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
@@ -181,11 +181,11 @@ def test_a_large_request_is_estimated_in_a_thread(
     """The event loop serves others meanwhile."""
     threads: list[str] = []
 
-    def estimate(codec: Codec, body: bytes) -> int:
+    def estimate(codec: Codec, body: bytes) -> Usage:
         threads.append(threading.current_thread().name)
-        return estimate_request_tokens(codec, body)
+        return estimate_input(codec, body)
 
-    monkeypatch.setattr(attempt, "estimate_request_tokens", estimate)
+    monkeypatch.setattr(attempt, "estimate_input", estimate)
     scene = served.scene("openai-chat", write_chunked(*opening_frames("openai-chat"), end=False) + b"x")
     turns = [{"role": "user", "content": ("a" * 4095 + " ") * 64}]
     got = call(served, "openai-chat", scene.model, True, messages=turns)

@@ -13,12 +13,24 @@ from typing import Any
 import pytest
 
 from configs import load_config
-from gateway.raw_exchange import RawAnswer, Scene, Served, answer, ask, call, play_script, stage
+from gateway.raw_exchange import (
+    RawAnswer,
+    Scene,
+    ScriptedConnection,
+    Served,
+    answer,
+    ask,
+    call,
+    open_call,
+    play_script,
+    stage,
+)
 from gateway.test_limits import expect_refusal, read_used_counters
 from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.models.prices import find_prices
 from toolwire.protocols import CODECS
 from toolwire_conformance.peers.peer import encode_json
+from waits import PATIENCE
 
 LIMIT = '[[limits]]\nname = "budget"\ndollars_per_day = 100\n'
 PRICES = "".join(
@@ -83,6 +95,7 @@ UNCOUNTED: dict[str, Row] = {
     "a setting in another spelling": ("anthropic", {"Speed": "fast"}, "Speed"),
     "a tier": ("openai-chat", {"service_tier": "priority"}, "service_tier"),
     "… of Responses": ("openai-responses", {"service_tier": "priority"}, "service_tier"),
+    "a tier that nobody knows": ("openai-responses", {"service_tier": "ultrafast"}, "service_tier"),
     "… of Google": ("gemini", {"serviceTier": "SERVICE_TIER_PRIORITY"}, "serviceTier"),
     "an agent of Google": ("gemini", {"agent": "deep-research"}, "agent"),
     "Google's armour": ("gemini", {"modelArmorConfig": {"promptTemplateName": "x"}}, "modelArmorConfig"),
@@ -195,7 +208,7 @@ def test_a_tool_that_nobody_can_count_does_not_pass_a_limit_in_dollars(kind: str
         )
         is_unknown = not CODECS[client].request_members.outermost.issuperset(UNCOUNTED[kind][1])
         assert ("choose tools and models by such members" in message) == is_unknown
-        has_priced_tier = name in ("service_tier", "serviceTier", "speed")
+        has_priced_tier = name in ("service_tier", "serviceTier", "speed") and kind != "a tier that nobody knows"
         assert (re.search("the tier `(priority|fast)` has no price", message) is not None) == has_priced_tier
         assert ("remove its [models.NAME.facts.prices]" in message) == has_priced_tier
         assert "the limit `budget` in dollars refuses it" in message
@@ -409,3 +422,63 @@ def test_a_tier_whose_price_is_known_is_counted() -> None:
     for model, is_known in (("gpt-audio", True), ("gpt-4o-audio-preview", False)):
         spoken = HostedTool("modalities", prices=("output_audio",))
         assert spoken.is_counted(find_prices(openai, model, 1.8e9)) is is_known
+
+
+OPENAI = '[providers.openai]\nprotocols = ["{protocol}"]\nbase_url = "{plain}"\napi_key = "k"\n'
+TIERS: dict[str, tuple[str, dict[str, str], int]] = {
+    "usual": ("openai-chat", {"service_tier": "default"}, 10_000),
+    "dear": ("openai-chat", {"service_tier": "priority"}, 20_000),
+    "dear, of Responses": ("openai-responses", {"service_tier": "fast"}, 20_000),
+}
+
+
+@pytest.mark.parametrize(("protocol", "fields", "price"), TIERS.values(), ids=list(TIERS))
+def test_a_tier_is_reserved_and_counted_with_its_price(
+    protocol: str, fields: dict[str, str], price: int, tmp_path: Path
+) -> None:
+    """Also where the server does not say how it has served the request."""
+    whole = json.loads(play_script(protocol, False).partition(b"\r\n\r\n")[2])
+    keys = ("prompt_tokens", "completion_tokens") if protocol == "openai-chat" else ("input_tokens", "output_tokens")
+    whole["usage"] = dict(zip(keys, (0, 100), strict=True)) | {keys[0]: 8}
+
+    def waits(peer: ScriptedConnection) -> None:
+        peer.wait_for_release()
+        peer.send(answer(200, encode_json(whole).encode()))
+
+    limit = LIMIT.replace("100", "0.025")
+    with serve(tmp_path, limit, OPENAI.replace("{protocol}", protocol)) as served:
+        scene = served.scene(protocol, waits, provider="openai")
+        asked = {"max_tokens" if protocol == "openai-chat" else "max_output_tokens": 1000, **fields}
+        asked["metadata"] = {"mark": f"-{scene.mark}"}
+        line = open_call(served, protocol, "openai/gpt-5", False, **asked)
+        assert scene.reached.wait(PATIENCE)
+        if price > 10_000:
+            second = call(served, protocol, "openai/gpt-5", False, **asked)
+            assert "`budget`, $0.025 per day, is reached" in expect_refusal(protocol, second)
+        scene.go.set()
+        assert line.start().status == 200
+        line.disconnect()
+        assert read_used_counters(served) == {"budget/dollars_per_day": 8 * price // 8 + 100 * price}
+
+
+@pytest.mark.parametrize("protocol", ["openai-responses", "anthropic"])
+def test_searches_are_reserved(protocol: str, tmp_path: Path) -> None:
+    tool = {"type": "web_search"} if protocol == "openai-responses" else {"type": "web_search_20250305"}
+    few = {"max_output_tokens" if protocol == "openai-responses" else "max_tokens": 100}
+    with serve(tmp_path, LIMIT.replace("100", "0.03")) as served:
+        scene = priced_scene(served, protocol)
+        assert send(served, protocol, scene, **few).status == 200
+        got = send(served, protocol, scene, **few, tools=[{"name": "web_search", **tool}])
+        assert re.match(r"this request alone needs about \$0\.04\d*, more", expect_refusal(protocol, got))
+        assert len(scene.asked) == 1
+
+
+def test_audio_is_reserved_with_its_price(tmp_path: Path) -> None:
+    prices = '[models."spoken-*"]\nprovider = "gemini"\nfacts.prices = { input = 1, output = 1, input_audio = 100 }\n'
+    parts = [{"text": "Hi"}, {"inlineData": {"mimeType": "audio/wav", "data": "UklGR" + "A" * 399_995}}]
+    with serve(tmp_path, LIMIT.replace("100", "0.05"), prices) as served:
+        scene = served.scene("gemini", play_script("gemini", False), model="spoken")
+        assert send(served, "gemini", scene, contents=[{"role": "user", "parts": parts[:1]}]).status == 200
+        got = send(served, "gemini", scene, contents=[{"role": "user", "parts": parts}])
+        assert re.match(r"this request alone needs about \$0\.07\d*, more", expect_refusal("gemini", got))
+        assert len(scene.asked) == 1

@@ -174,7 +174,7 @@ def test_a_price_depends_on_the_time_and_the_service_tier(
 def test_an_estimate_is_not_less_than_the_price(config: Config) -> None:
     for name in ("anthropic/claude-sonnet-4-6", "openai/gpt-5", "lab/lab-large"):
         provider, _, model = name.partition("/")
-        most = estimate_cost(config.providers[provider], model, 5000, 1000, NOW)
+        most = estimate_cost(config.providers[provider], model, Usage(5000, 1000), NOW)
         assert most is not None
         for read, written in ((0, 0), (5000, 0), (0, 5000), (2000, 1000)):
             for hour in (0, written):
@@ -182,7 +182,7 @@ def test_an_estimate_is_not_less_than_the_price(config: Config) -> None:
                 cost = ask_price(config, name, usage)
                 assert cost is not None
                 assert cost <= most
-    assert estimate_cost(config.providers["other"], "gpt-5", 1, 1, NOW) is None
+    assert estimate_cost(config.providers["other"], "gpt-5", Usage(1, 1), NOW) is None
 
 
 MISTAKES = {

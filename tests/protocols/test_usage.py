@@ -101,6 +101,9 @@ TIERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Chat: nonsense": ("openai-chat", {**chat({}), "service_tier": "x" * 1000}, ""),
     "Responses: another tier": ("openai-responses", {**responses([]), "service_tier": "priority"}, "priority"),
     "Responses: not said": ("openai-responses", responses([]), ""),
+    "Gemini: another tier": ("gemini", gemini({"serviceTier": "SERVICE_TIER_PRIORITY"}), "priority"),
+    "Gemini: in the other spelling": ("gemini", gemini({"service_tier": "flex"}), "flex"),
+    "Gemini: nonsense": ("gemini", gemini({"serviceTier": ["priority"]}), ""),
 }
 
 

@@ -501,7 +501,10 @@ class Usage(Struct, frozen=True, gc=False):
 
 def read_service_tier(value: Json) -> str:
     """What an answer says about its service tier; "" for one with the usual prices."""
-    return value if isinstance(value, str) and value in PRICED_TIERS else ""
+    tier = (
+        value.lower().removeprefix("service_tier_") if isinstance(value, str) else ""
+    )  # Google writes it in both ways
+    return tier if tier in PRICED_TIERS else ""
 
 
 class Choice(Struct, frozen=True, gc=False):

@@ -95,36 +95,43 @@ _MEDIA_STARTS: Mapping[str, Callable[[str], object]] = {
 TIFF, HEIC and AVIF; PDF and Office; WAV, MP3, AAC, Ogg, FLAC, WebM and MP4; AVI and MPEG."""
 
 
-def estimate_body_tokens(body: bytes, media: Iterable[ir.Media] = ()) -> int:
-    """For a body of which only the media are read, if any: less exact than `estimate_tokens`. Everything else counts as
-    text, also base64 that says to be an image and is not one."""
-    length, total = len(body), 0
+def estimate_body_tokens(body: bytes) -> int:
+    """For a body that is not read: less exact than `estimate_tokens`. Everything counts as text."""
+    return REQUEST_TOKENS + estimate_text_tokens(len(body))
+
+
+def _estimate_with_media(body: bytes, media: Iterable[ir.Media]) -> ir.Usage:
+    """For a body of which only the media are read. Everything else counts as text, also base64 that says to be an image
+    and is not one."""
+    length, units_by_kind = len(body), dict.fromkeys(MEDIA_TOKENS, 0)
     for part in media:
         units = _media_units(part)
         if not part.data or _MEDIA_STARTS[part.kind](part.data):
             length -= len(part.data)
-            total += units
+            units_by_kind[part.kind] += units
         else:
-            total += max(0, units - len(part.data) * _UNITS_PER_CHARACTER)
-    return REQUEST_TOKENS + estimate_text_tokens(max(0, length)) - (-total // _UNITS_PER_TOKEN)
+            units_by_kind[part.kind] += max(0, units - len(part.data) * _UNITS_PER_CHARACTER)
+    tokens = {kind: -(-units // _UNITS_PER_TOKEN) for kind, units in units_by_kind.items()}
+    input = REQUEST_TOKENS + estimate_text_tokens(max(0, length)) + sum(tokens.values())
+    return ir.Usage(input, input_audio=tokens["audio"], input_image=tokens["image"])
 
 
-def estimate_request_tokens(codec: Codec, body: bytes, read: Callable[[], ir.Request] | None = None) -> int:
-    """For a request in a codec's protocol. It is read only if it may have media: what they cost does not depend on how
-    long they are in the body. `read` reads it where somebody may have done that already."""
+def estimate_input(codec: Codec, body: bytes, read: Callable[[], ir.Request] | None = None) -> ir.Usage:
+    """The input of a request in a codec's protocol. It is read only if it may have media: what they cost does not
+    depend on how long they are in the body. `read` reads it where somebody may have done that already."""
     find = body.find
     for marker in (*codec.http.media_markers, _ESCAPED_LETTER):
         if find(marker) >= 0:
             break
     else:
-        return estimate_body_tokens(body)
+        return ir.Usage(estimate_body_tokens(body))
     try:
         request = (
             read() if read is not None else codec.read_request(expect_object(decode(body, max_bytes=len(body)), None))
         )
     except Malformed:
-        return estimate_body_tokens(body)
-    return estimate_body_tokens(body, _find_media(request))
+        return ir.Usage(estimate_body_tokens(body))
+    return _estimate_with_media(body, _find_media(request))
 
 
 def estimate_answer_tokens(codec: Codec, data: bytes) -> int:

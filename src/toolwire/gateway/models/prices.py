@@ -27,6 +27,8 @@ DECIMALS_OF_UNIT = {"search": -3, "request": -3}
 """Prices are for a thousand of these, and for a million tokens."""
 _TOKENS = -6
 _NOTHING = Decimal(0)
+_INPUT_KINDS = ("input", "cache_write", "cache_write_1h")
+"""What any token of the input may be."""
 
 KINDS_BY_WHOLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -140,16 +142,22 @@ def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Deci
     return None if finder is None else finder.find_unit_prices(usage.input).price(usage)
 
 
-def estimate_cost(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> Decimal | None:
-    """What a request with so many tokens can cost at most, as far as its price is known: all of its input may be
-    written to the prompt cache, which costs more with some providers."""
-    finder = find_prices(provider, model, at)
-    unit_prices = finder.find_unit_prices(input_tokens).prices if finder is not None else {}
-    if "input" not in unit_prices or (output_tokens and "output" not in unit_prices):
+def estimate_cost(provider: Provider, model: str, usage: Usage, at: float) -> Decimal | None:
+    """What a request that uses so much can cost at most, as far as its price is known: all of its input may be written
+    to the prompt cache, and all of its output may be the dearest that the model makes."""
+    finder = find_prices(provider, model, at, usage.service_tier)
+    prices = finder.find_unit_prices(usage.input).prices if finder is not None else {}
+    if "input" not in prices or (usage.output and "output" not in prices):
         return None  # models for embeddings have no output
-    inputs = (unit_prices.get(kind, Decimal(0)) for kind in ("input", "cache_write", "cache_write_1h"))
-    each = unit_prices.get("output", Decimal(0))
-    return max(inputs) * input_tokens + each * output_tokens + unit_prices.get("request", Decimal(0))
+
+    def find_dearest(*kinds: str) -> Decimal:
+        return max(prices.get(kind, _NOTHING) for kind in kinds)
+
+    audio, images = usage.input_audio or 0, usage.input_image or 0
+    total = find_dearest(*_INPUT_KINDS) * (usage.input - audio - images)
+    total += find_dearest(*_INPUT_KINDS, "input_audio") * audio + find_dearest(*_INPUT_KINDS, "input_image") * images
+    total += find_dearest("output", "reasoning", "output_audio", "output_image") * usage.output
+    return total + find_dearest("search") * (usage.searches or 0) + find_dearest("request")
 
 
 def find_prices(provider: Provider, model: str, at: float, service_tier: str = "") -> PriceFinder | None:

@@ -22,7 +22,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import loosen_response
 from toolwire.core.tokens import (
     estimate_answer_tokens,
-    estimate_request_tokens,
+    estimate_input,
     estimate_text_tokens,
     is_believable,
     is_possible,
@@ -329,9 +329,9 @@ async def _note_least(request: GatewayRequest, prepared: PreparedRequest, data: 
     if last.usage is not None and is_believable(last.usage.input) and is_believable(last.usage.output):
         return
     codec, body = prepared.upstream.codec, prepared.body
-    sent = await run_by_size(len(body), partial(estimate_request_tokens, codec, body))
+    sent = await run_by_size(len(body), partial(estimate_input, codec, body))
     made = await run_by_size(len(data), partial(estimate_answer_tokens, codec, data))
-    last.least = Usage(sent, made)
+    last.least = replace(sent, output=made)
 
 
 async def _complete_rounds(
@@ -453,8 +453,9 @@ async def end_stream_call(request: GatewayRequest, started: StartedStream) -> No
     usage, is_estimated = usage or Usage(), usage is None
     if not is_believable(usage.input):
         codec, body = started.request.upstream.codec, started.request.body
-        sent = await run_by_size(len(body), partial(estimate_request_tokens, codec, body))
-        usage, is_estimated = replace(usage, input=sent, total=None), True
+        sent = await run_by_size(len(body), partial(estimate_input, codec, body))
+        media = {"input_audio": sent.input_audio, "input_image": sent.input_image}
+        usage, is_estimated = replace(usage, input=sent.input, total=None, **media), True
     has_end = stream.ended or stream.needs_next_round
     made = estimate_text_tokens(length)
     if not is_believable(usage.output) and (made or usage.output):

@@ -30,6 +30,7 @@ from toolwire.core.ir import (
     Response,
     Text,
     Usage,
+    read_service_tier,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -175,9 +176,11 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
                 reading.note_unknown_field(path, key, "usage-mapped")
     prompt, tool_prompt, answer, reasoning, cached, total = reading.read_counts(node, names.COUNT_KEYS, path)
     input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
-    details = _read_modalities(extra) if extra else {}
     usage = Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))
-    return replace(usage, **details) if details else usage
+    if not extra:
+        return usage
+    tier = read_service_tier(extra.get("serviceTier") or extra.get("service_tier"))
+    return replace(usage, **_read_modalities(extra), service_tier=tier)
 
 
 def _read_modalities(extra: Mapping[str, Json]) -> dict[str, int]:

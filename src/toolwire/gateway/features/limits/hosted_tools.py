@@ -3,12 +3,14 @@ the `tool_costs` of each protocol (`members.py` there)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
-from toolwire.core.ir import PRICED_TIERS, AnyTool, Media, Opaque, Part, Result, Tool, list_declared_tools
+from toolwire.core.ir import AnyTool, Media, Opaque, Part, Result, Tool, Usage, list_declared_tools, read_service_tier
 from toolwire.core.json_values import encode, parse_object
 from toolwire.core.request_members import ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
@@ -24,6 +26,8 @@ model-variants/online), Perplexity's at OpenRouter (its page of `sonar`: $5 for 
 calls of tools (console.groq.com, compound/systems). November 2026. Whether the last three count their searches where
 they have a price was not found: it is assumed that they do not."""
 _OUTPUT_KINDS = ("output_audio", "output_image")
+RESERVED_SEARCHES = 4
+"""Searches that a request reserves if its model may search. Most answers need fewer."""
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -88,6 +92,12 @@ def _declaration_markers(codec: Codec) -> tuple[bytes, ...]:
     return tuple(b'"%b"' % name.encode() for name in sorted(codec.request_members.declarations))
 
 
+def estimate_extra(tools: Sequence[HostedTool]) -> Usage:
+    """What a request with these tools uses besides its tokens."""
+    searches = RESERVED_SEARCHES if any("search" in tool.prices for tool in tools) else None
+    return Usage(searches=searches, service_tier=next((tool.service_tier for tool in tools if tool.service_tier), ""))
+
+
 def list_forwarded_tools(body: ClientBody) -> tuple[HostedTool, ...]:
     """The same for a request that is only forwarded, of which nobody reads the tools. Raises Malformed."""
     known = body.codec.request_members
@@ -113,8 +123,9 @@ def _has_audio(part: Part, marker: bytes) -> bool:
 def _read_setting(name: str, value: bytes) -> HostedTool:
     """What has to be known of a setting that makes tokens dearer."""
     prices = tuple(kind for kind in _OUTPUT_KINDS if value.find(kind.removeprefix("output_").encode()) >= 0)
-    tier = next((tier for tier in PRICED_TIERS if value.lower().find(tier.encode()) >= 0), "")
-    return HostedTool(name, prices=prices, service_tier=tier)
+    setting = msgspec.json.decode(value)
+    tier = setting.get("type") if isinstance(setting, dict) else setting  # of Bedrock
+    return HostedTool(name, prices=prices, service_tier=read_service_tier(tier))
 
 
 def _has_value(members: Members, name: str) -> bool:

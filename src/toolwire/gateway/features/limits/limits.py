@@ -14,6 +14,7 @@ from typing import TypeAlias, final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolwire.core.bounded_dict import BoundedDict
 from toolwire.core.codec import Codec, RateLimit
@@ -22,7 +23,7 @@ from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.rate_limits import write_timestamp
 from toolwire.core.request_members import letters_of
-from toolwire.core.tokens import estimate_request_tokens, is_possible
+from toolwire.core.tokens import estimate_input, is_possible
 from toolwire.gateway.exchange.client_body import ClientBody, list_members
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.method_cache import cache_method
@@ -76,6 +77,7 @@ _MAX_GROUP = 100
 _MAX_NOTED = 10_000
 _MAX_NUMBER_LENGTH = 64
 """Bytes of a number in a request. No server takes a longer one."""
+_NO_USAGE = Usage()
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -126,6 +128,8 @@ class RuleSet(Struct, frozen=True, eq=False):
     """The charges, if they are the same for every request: none of tokens and dollars."""
     plain_amounts: tuple[int, ...] = ()
     """What every request settles then."""
+    bounds_dollars: bool = False
+    """Is one of them a hard one in dollars?"""
 
 
 Amounts: TypeAlias = Mapping[str, int]
@@ -146,15 +150,19 @@ class Reservation(Struct, eq=False, gc=False):
     model: str
     size: int
     """Bytes of the body that was judged."""
+    extra: Usage
+    """What it uses besides its tokens."""
 
     def end(self, record: ExchangeRecord) -> None:
         self.limits.settle(record, self, requests=1)
 
-    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int) -> bool:
+    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int, extra: Usage | None = None) -> bool:
         """Is it enough for this request? Not if stored turns were added to it, or if it costs other prices."""
         if self.rules is not rules or (rules.counts_use and size > self.size):
             return False
-        return not rules.counts_dollars or (self.provider.name == provider.name and self.model == model)
+        if not rules.counts_dollars:
+            return True
+        return self.provider.name == provider.name and self.model == model and (extra is None or self.extra == extra)
 
 
 def _find_reservation(running: RunningExchange) -> Reservation | None:
@@ -192,25 +200,29 @@ class Limits:
         model: str,
         body: ClientBody,
         max_output: int | None = None,
+        extra: Usage | None = None,
     ) -> Refusal | None:
         """Reserve what a request to this provider will probably use. The exchange holds it until it ends. A
-        refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows."""
+        refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows, `extra`
+        what the request uses besides its tokens; None where that is not known yet."""
         record = running.record
         rules = self._rules_for(record, provider, model)
         held = _find_reservation(running)
         if held is not None:
-            if held.holds(rules, provider, model, len(body.data)):
+            if held.holds(rules, provider, model, len(body.data), extra):
                 return None  # another attempt at the same provider, or at one with the same limits
             self.settle(record, held, requests=0)
             running.holdings = tuple(one for one in running.holdings if one is not held)
             running.counts_use = False
         if not rules.counts_use:
             return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body.data))
-        tokens = await run_by_size(len(body.data), partial(_estimate_tokens, body, max_output))
-        found = self._estimate_use(record, rules, provider, model, tokens)
+        usage = await run_by_size(len(body.data), partial(_estimate_usage, body, max_output))
+        if extra is not None:
+            usage = replace(usage, service_tier=extra.service_tier, searches=extra.searches)
+        found = self._estimate_use(record, rules, provider, model, usage)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
-        return await self._hold(running, rules, found, provider, model, len(body.data))
+        return await self._hold(running, rules, found, provider, model, len(body.data), extra or _NO_USAGE)
 
     async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
@@ -218,7 +230,14 @@ class Limits:
         return await self._hold(running, rules, _ONE_REQUEST, provider, model, 0)
 
     async def _hold(
-        self, running: RunningExchange, rules: RuleSet, estimate: Amounts, provider: Provider, model: str, size: int
+        self,
+        running: RunningExchange,
+        rules: RuleSet,
+        estimate: Amounts,
+        provider: Provider,
+        model: str,
+        size: int,
+        extra: Usage = _NO_USAGE,
     ) -> Refusal | None:
         if not rules.rules:
             return None
@@ -231,7 +250,7 @@ class Limits:
         if reserved.refused:
             return self._refuse(rules.rules, charges, reserved, running.record.started_at)
         first_call = len(running.record.costs.calls)
-        running.holdings += (Reservation(id, rules, self, estimate, first_call, provider, model, size),)
+        running.holdings += (Reservation(id, rules, self, estimate, first_call, provider, model, size, extra),)
         running.counts_use = rules.counts_use
         return None
 
@@ -258,7 +277,8 @@ class Limits:
             used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
         if rules.counts_dollars:
             estimated, at = reservation.estimate["dollars"], record.started_at
-            used["dollars"] = sum(self._count_call_cost(call, at, estimated) for call in calls)
+            tier = reservation.extra.service_tier
+            used["dollars"] = sum(self._count_call_cost(call, at, estimated, tier) for call in calls)
         amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
 
@@ -284,6 +304,10 @@ class Limits:
     def find_price_rule(self, record: ExchangeRecord, provider: Provider, model: str) -> LimitRule | None:
         """The hard limit in dollars that refuses this request if its price is not known; None if there is none."""
         return self._rules_for(record, provider, model).price_rule if not provider.embedded else None
+
+    def bounds_dollars(self, record: ExchangeRecord, provider: Provider, model: str) -> bool:
+        """Is there a hard limit in dollars for this request?"""
+        return self._rules_for(record, provider, model).bounds_dollars and not provider.embedded
 
     def refuse_tools(
         self, rule: LimitRule, record: ExchangeRecord, provider: Provider, model: str, tools: Iterable[HostedTool]
@@ -343,16 +367,15 @@ class Limits:
     # --- estimates and counts ---
 
     def _estimate_use(
-        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, estimated: tuple[int, int]
+        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, usage: Usage
     ) -> Amounts | Refusal:
-        input_tokens, output_tokens = estimated
-        tokens = input_tokens + output_tokens
+        tokens = usage.input + usage.output
         if not rules.counts_dollars:
             return {"requests": 1, "parallel_requests": 1, "tokens": tokens}
         # Rounded, so that the same small requests need not be priced again and again.
-        input_tokens, output_tokens = _round_up(input_tokens), _round_up(output_tokens)
+        usage = replace(usage, input=_round_up(usage.input), output=_round_up(usage.output))
         hour = record.started_at // PRICE_SECONDS * PRICE_SECONDS
-        cost = self._estimate_cost(provider, model, input_tokens, output_tokens, hour)
+        cost = self._estimate_cost(provider, model, usage, hour)
         if cost is None:
             closed = rules.price_rule
             if closed is not None:
@@ -361,9 +384,11 @@ class Limits:
             self._note_unpriced(provider.name, model)
         return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
 
-    def _count_call_cost(self, call: CallUsage, at: float, estimated: int) -> int:
-        # A gateway that does not look up costs otherwise ([costs]) does it here.
-        priced = self._price(call, call.usage, at) if call.cost is None else call
+    def _count_call_cost(self, call: CallUsage, at: float, estimated: int, asked_tier: str) -> int:
+        # A gateway that does not look up costs otherwise ([costs]) does it here; and a server that does not say how it
+        # has served a call may have done what it was asked for.
+        is_unsaid = asked_tier != "" and call.usage is not None and not call.usage.service_tier
+        priced = self._price(call, call.usage, at, asked_tier) if call.cost is None or is_unsaid else call
         cost, reported = priced.cost, priced.reported_cost
         cost = cost if call.usage is None or is_possible(call.usage) else None
         if cost is None and call.usage is not None and not estimated:
@@ -372,9 +397,13 @@ class Limits:
         counted = estimated if cost is None else count_dollars(cost)
         # A server can have used another model or a tool: what it says itself that it takes counts if it is more.
         counted = counted if reported is None else max(counted, count_dollars(reported))
-        return counted if call.least is None else max(counted, count_dollars(self._price(call, call.least, at).cost))
+        if call.least is not None:
+            counted = max(counted, count_dollars(self._price(call, call.least, at, asked_tier).cost))
+        return counted
 
-    def _price(self, call: CallUsage, usage: Usage | None, at: float) -> CallUsage:
+    def _price(self, call: CallUsage, usage: Usage | None, at: float, asked_tier: str) -> CallUsage:
+        if asked_tier and usage is not None and not usage.service_tier:
+            usage = replace(usage, service_tier=asked_tier)
         priced = CallUsage(call.provider, call.model, usage=usage)
         self._pricer.price_call(priced, at)
         return priced
@@ -449,7 +478,8 @@ def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
         amounts = tuple(int(rule.measure == "requests") for rule in rules)
         return RuleSet(rules, False, False, False, None, _make_charges(rules, _ONE_REQUEST), amounts)
     price_rule = next((rule for rule in rules if rule.needs_price), None)
-    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True, price_rule)
+    is_bound = any(rule.measure == "dollars" and not rule.limit.soft for rule in rules)
+    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True, price_rule, bounds_dollars=is_bound)
 
 
 def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
@@ -488,11 +518,11 @@ def _round_up(tokens: int) -> int:
     return -(-tokens // TOKEN_STEP) * TOKEN_STEP
 
 
-def _estimate_dollars(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> int | None:
+def _estimate_dollars(provider: Provider, model: str, usage: Usage, at: float) -> int | None:
     """In the units of the counters; None if no price is known."""
     if provider.embedded:
         return 0
-    cost = estimate_cost(provider, model, input_tokens, output_tokens, at)
+    cost = estimate_cost(provider, model, usage, at)
     return None if cost is None else count_dollars(cost)
 
 
@@ -501,10 +531,10 @@ def count_dollars(amount: Decimal | None) -> int:
     return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
 
 
-def _estimate_tokens(body: ClientBody, max_output: int | None) -> tuple[int, int]:
+def _estimate_usage(body: ClientBody, max_output: int | None) -> Usage:
     """The tokens that a request sends, and those that it will probably get."""
-    sent = estimate_request_tokens(body.codec, body.data, body.read_request)
-    return sent, estimate_output(body, max_output)
+    sent = estimate_input(body.codec, body.data, body.read_request)
+    return replace(sent, output=estimate_output(body, max_output))
 
 
 class _OutputKeys(Struct, frozen=True):

@@ -12,7 +12,7 @@ from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import Attempt, AttemptFailed, GatewayRequest, PreparedRequest
 from toolwire.gateway.exchange.hooks import Refusal
 from toolwire.gateway.exchange.stages import ForwardedRequest, Stage
-from toolwire.gateway.features.limits.hosted_tools import list_forwarded_tools, list_hosted_tools
+from toolwire.gateway.features.limits.hosted_tools import estimate_extra, list_forwarded_tools, list_hosted_tools
 from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.settings.router import Target
@@ -47,15 +47,20 @@ class LimitStage(Stage):
         return None
 
     async def check_written(self, request: GatewayRequest, prepared: PreparedRequest) -> AttemptFailed | None:
-        """Refuse tools that cost money which a limit in dollars cannot count. Rules may have dropped them by now."""
-        record, provider, model = request.record, prepared.upstream.provider, prepared.upstream.model
-        rule = self._limits.find_price_rule(record, provider, model)
-        if rule is None:
+        """Refuse tools that cost money which a limit in dollars cannot count, and reserve what the others cost besides
+        tokens. Rules may have dropped them by now."""
+        record, upstream = request.record, prepared.upstream
+        provider, model = upstream.provider, upstream.model
+        if not self._limits.bounds_dollars(record, provider, model):
             return None
+        rule = self._limits.find_price_rule(record, provider, model)
         tools = await _read_by_size(len(prepared.body), partial(list_hosted_tools, request.body, prepared))
         if isinstance(tools, Failure):
-            return error_replies.gateway_error(request, tools)
-        refusal = self._limits.refuse_tools(rule, record, provider, model, tools)
+            return error_replies.gateway_error(request, tools) if rule is not None else None
+        refusal = self._limits.refuse_tools(rule, record, provider, model, tools) if rule is not None else None
+        if refusal is None and tools:
+            asked = (provider, model, request.body, upstream.options.max_output_tokens, estimate_extra(tools))
+            refusal = await self._limits.reserve(request.running, *asked)
         return error_replies.limit_error(request, refusal) if refusal is not None else None
 
     async def _reserve(self, request: GatewayRequest, target: Target) -> AttemptFailed | None:

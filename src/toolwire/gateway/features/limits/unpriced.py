@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from toolwire.core.ir import Usage
 from toolwire.gateway.features.limits.settings import MONEY_FIELDS, Limit
 from toolwire.gateway.models.catalogue import load_catalogue
 from toolwire.gateway.models.prices import estimate_cost
@@ -29,7 +30,7 @@ def find_unpriced_models(config: Config, limit: Limit, at: float) -> list[str]:
             provider, model = target.provider, target.model
             is_selected = limit.selects({"provider": provider.name, "model": model.lower()})
             if is_selected and not provider.embedded and provider.name not in unknown:
-                names += [f"{provider.name}/{model}"] if estimate_cost(provider, model, 1, 1, at) is None else []
+                names += [f"{provider.name}/{model}"] if estimate_cost(provider, model, Usage(1, 1), at) is None else []
     return list(dict.fromkeys(names))
 
 
