@@ -1055,6 +1055,30 @@ def test_a_compaction_reserves_what_is_sent(tmp_path: Path) -> None:
         assert (scene.asked, read_used_counters(served)) == ([], {})
 
 
+@pytest.mark.parametrize(
+    ("price", "fields", "name"),
+    [
+        ("", {"service_tier": "priority"}, "service_tier"),
+        ("search = 10", {"tools": [{"type": "image_generation"}]}, "image_generation"),
+        ("search = 10", {"tools": [{"type": "web_search"}]}, ""),
+    ],
+)
+def test_a_compaction_has_no_tools_that_nobody_can_count(
+    price: str, fields: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    prices = '[models."compact-*"]\nprovider = "responses"\n[models."compact-*".facts.prices]\ninput = 1\noutput = 1\n'
+    limits = f'[[limits]]\nname = "x"\ndollars_per_day = 1\n{prices}{price}\n'
+    with serve_with_limits(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+        usage = {"input_tokens": 1500, "output_tokens": 500, "total_tokens": 2000}
+        native = answer(200, encode_json({**COMPACTED, "usage": usage}).encode())
+        scene = served.scene("openai-responses", native, model="compact")
+        body = {"model": scene.name, "input": [{"role": "user", "content": "Hi"}], **fields}
+        got = ask(served.port, "POST", "/v1/responses/compact", json.dumps(body).encode(), sent_key("ana"))
+        if name:
+            assert f"what `{name}` costs" in expect_refusal("openai-responses", got, 403)
+        assert (got.status, len(scene.asked)) == ((403, 0) if name else (200, 1)), got.data
+
+
 def test_a_compaction_does_not_pass_a_limit_of_its_provider(tmp_path: Path) -> None:
     """Another provider would be allowed, but only this one can compact it."""
     limits = '[[limits]]\nname = "x"\nprovider = ["responses"]\nrequests_per_minute = 1\n'

@@ -29,7 +29,7 @@ from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.http.request_target import find_steering_key
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
-from toolwire.gateway.pipeline.prepare import body_for_native_path
+from toolwire.gateway.pipeline.prepare import prepare_native_request
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, codec_with_quirks, keep_allowed, strip_collection
 from toolwire.gateway.telemetry.record import UpstreamNames
@@ -171,15 +171,18 @@ async def _relay_body(
         end_forwarded_call(gateway_request, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
 
 
-async def forward_native(request: GatewayRequest, target: Target, path: str) -> Reply | None:
+async def forward_native(request: GatewayRequest, target: Target, path: str, stages: Stages) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
     codec, target = request.client_codec, request.choose_account(target)
     upstream = replace(request.runtime.choose_upstream(codec, target, False, request.body.has_tools), path=path)
-    body = body_for_native_path(request, upstream)
-    if isinstance(body, Failure):
-        return error_replies.error_reply(codec, body)
-    response = await send_request(request, upstream, body)
+    prepared = prepare_native_request(request, upstream)
+    if isinstance(prepared, Failure):
+        return error_replies.error_reply(codec, prepared)
+    refused = await ask_hooks(stages.check_written, request, prepared)
+    if refused is not None:
+        return refused.reply
+    response = await send_request(request, upstream, prepared.body)
     if isinstance(response, TransportError):
         return error_replies.transport_error(request, upstream, response).reply
     data = await response.read(MAX_RESPONSE)

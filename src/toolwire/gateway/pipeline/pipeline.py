@@ -370,7 +370,7 @@ class Pipeline:
     async def forward_native(self, request: GatewayRequest, target: Target, path: str) -> Reply | None:
         # It was admitted for any of its targets, and maybe before stored turns were added.
         refused = await ask_hooks(self.stages.admit_target, request, target)
-        return refused.reply if refused is not None else await forward_native(request, target, path)
+        return refused.reply if refused is not None else await forward_native(request, target, path, self.stages)
 
 
 Answer = TypeVar("Answer")

@@ -217,8 +217,16 @@ def _needs_no_reading(request: GatewayRequest, attempt: Attempt) -> bool:
     return not judged or is_accepted(upstream.codec, upstream.model, request.body.members, judged)
 
 
-def body_for_native_path(request: GatewayRequest, upstream: Upstream) -> bytes | Failure:
-    """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
+def prepare_native_request(request: GatewayRequest, upstream: Upstream) -> PassthroughRequest | Failure:
+    """A request to another path of a provider of the client's protocol."""
+    body = _write_native_body(request, upstream)
+    if isinstance(body, Failure):
+        return body
+    return PassthroughRequest(Attempt(upstream), upstream, body, request, _make_exchange)
+
+
+def _write_native_body(request: GatewayRequest, upstream: Upstream) -> bytes | Failure:
+    """The client's own bytes, with the policy applied."""
     rules = active_policy(request, upstream)
     keys = request.runtime.envelope_keys_of(request.caller.key)
     options = Options(model=upstream.model, maker=seal_maker(request, upstream)[0], policy=rules, envelope_keys=keys)
