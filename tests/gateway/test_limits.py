@@ -37,6 +37,7 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
+from gateway.test_passthrough import SEARCH, paused_answer
 from toolwire.core.codec import Codec, parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
@@ -1015,6 +1016,26 @@ def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
         body = json.dumps({"model": scene.model, "input": "Hi " * 100}).encode()
         assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
         assert read_used_counters(served) == {"x/tokens_per_day": 2}
+
+
+@STREAMS
+@pytest.mark.parametrize("amount", ["tokens_per_day = 400", "dollars_per_day = 0.006"])
+def test_rounds_of_one_answer_do_not_pass_a_limit(amount: str, stream: bool, tmp_path: Path) -> None:
+    """The model could pause, or call tools of the gateway, many times for one request."""
+    prices = PRICES.replace('provider = "chat"', 'provider = "anthropic"') + "search = 0\n"
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\nparallel_requests = 1\n{amount}\n{prices}') as served:
+        scene = served.scene("anthropic", paused_answer("One, ", "pause_turn", stream), model="priced")
+        name = scene.model.partition("/")[2]
+        got = call(served, "openai-chat", name, stream, sent_key("ana"), max_tokens=100, **SEARCH["openai-chat"])
+        assert b"the limit `x`" in got.data
+        assert got.status == (200 if stream else REACHED["openai-chat"][1])
+        assert 1 < len(scene.asked) < 9
+        used = read_used_counters(served)
+        assert used.keys() == {f"x/{amount.partition(' ')[0]}"}
+        assert all(
+            0 < one <= float(amount.rsplit(maxsplit=1)[-1]) * (1 if "tokens" in amount else 10**9)
+            for one in used.values()
+        )
 
 
 COMPACTED = {"id": "c", "object": "response.compaction", "created_at": 1, "output": []}

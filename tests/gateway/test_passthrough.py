@@ -363,7 +363,7 @@ SEARCH: dict[str, dict[str, Any]] = {
 }
 
 
-def _paused_answer(text: str, reason: str, stream: bool) -> bytes:
+def paused_answer(text: str, reason: str, stream: bool) -> bytes:
     body = {
         "id": "msg_1",
         "type": "message",
@@ -385,9 +385,9 @@ def _paused_answer(text: str, reason: str, stream: bool) -> bytes:
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, stream: bool) -> None:
     plays = [
-        _paused_answer("One, ", "pause_turn", stream),
-        _paused_answer("two, ", "pause_turn", stream),
-        _paused_answer("three.", "end_turn", stream),
+        paused_answer("One, ", "pause_turn", stream),
+        paused_answer("two, ", "pause_turn", stream),
+        paused_answer("three.", "end_turn", stream),
     ]
     scene = served.scene("anthropic", *plays)
     got = call(served, client, scene.model, stream, **SEARCH[client])
@@ -413,7 +413,7 @@ def _ends(client: str, got: RawAnswer, stream: bool) -> int:
 
 @STREAMS
 def test_a_client_that_knows_pauses_gets_them(served: Served, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream))
+    scene = served.scene("anthropic", paused_answer("One, ", "pause_turn", stream))
     got = call(served, "anthropic", scene.model, stream, **SEARCH["anthropic"])
     assert b'"pause_turn"' in got.data
     assert len(scene.asked) == 1
@@ -422,7 +422,7 @@ def test_a_client_that_knows_pauses_gets_them(served: Served, stream: bool) -> N
 @STREAMS
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream), answer(500, b"{}"))
+    scene = served.scene("anthropic", paused_answer("One, ", "pause_turn", stream), answer(500, b"{}"))
     got = call(served, client, scene.model, stream, **SEARCH[client])
     if stream:
         assert not is_complete(client, got.frames)
@@ -433,7 +433,7 @@ def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, s
 
 @STREAMS
 def test_an_answer_that_pauses_for_ever_is_given_up(served: Served, stream: bool) -> None:
-    scene = served.scene("anthropic", _paused_answer("One, ", "pause_turn", stream))
+    scene = served.scene("anthropic", paused_answer("One, ", "pause_turn", stream))
     got = call(served, "openai-chat", scene.model, stream, **SEARCH["openai-chat"])
     assert b"paused" in got.data
     assert got.status == (200 if stream else 502)

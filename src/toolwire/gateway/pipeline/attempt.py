@@ -261,7 +261,7 @@ async def _read_whole_response(
     request: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
     upstream, headers = prepared.upstream, response.headers
-    data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
+    data: bytes | TransportError | Failure | AttemptFailed = await response.read(MAX_RESPONSE)
     if type(data) is bytes:
         if request.ticket is not None:
             request.ticket.add_answer(len(data))  # it counts in the memory budget until the request ends
@@ -270,7 +270,7 @@ async def _read_whole_response(
     if not isinstance(data, bytes):
         if isinstance(data, TransportError):
             return error_replies.transport_error(request, upstream, data)
-        return error_replies.provider_failure(request, upstream, data, {})
+        return data if isinstance(data, AttemptFailed) else error_replies.provider_failure(request, upstream, data, {})
     is_stream = not data.startswith(b"{") and (
         _looks_like_stream(data)
         or (
@@ -336,7 +336,7 @@ async def _note_least(request: GatewayRequest, prepared: PreparedRequest, data: 
 
 async def _complete_rounds(
     request: GatewayRequest, prepared: PreparedRequest, data: bytes
-) -> bytes | TransportError | Failure:
+) -> bytes | TransportError | Failure | AttemptFailed:
     exchange = prepared.exchange
     while True:
         try:
@@ -353,7 +353,7 @@ async def _complete_rounds(
         if request.running.counts_use:
             await _note_least(request, prepared, data)
         response = await ask_next_round(request, prepared, rounds, partial(exchange.next_request, rounds))
-        if isinstance(response, (TransportError, Failure)):
+        if isinstance(response, (TransportError, Failure, AttemptFailed)):
             return response
         read = await response.read(MAX_RESPONSE)
         if isinstance(read, TransportError):
@@ -508,8 +508,8 @@ async def _stream_whole_response(
 
 async def ask_next_round(
     request: GatewayRequest, prepared: PreparedRequest, rounds: Rounds, write: Callable[[tuple[Result, ...]], bytes]
-) -> UpstreamResponse | TransportError | Failure:
-    """Run the tool calls of a round that are not the client's, and ask the provider to continue."""
+) -> UpstreamResponse | TransportError | Failure | AttemptFailed:
+    """Run the tool calls of a round that are not the client's, and ask the provider to continue, if limits allow it."""
     ended = request.refuse_ended_key()
     if ended is not None:
         return ended
@@ -518,6 +518,10 @@ async def ask_next_round(
         return results
     size = len(prepared.body) + sum(map(_count_characters, results))
     body = await run_by_size(size, partial(write, results))
+    reserve = request.running.reserve_round
+    refused = await reserve(request.running, prepared.upstream.codec, body) if reserve is not None else None
+    if refused is not None:
+        return error_replies.gateway_error(request, refused)
     send = partial(_send_round, request, prepared, body)
     response = await send()
     for number in range(request.runtime.config.server.retries):

@@ -15,6 +15,7 @@ from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import (
     AnswerStream,
     AttemptAnswer,
+    AttemptFailed,
     GatewayRequest,
     StartedStream,
     StreamInterrupted,
@@ -360,6 +361,8 @@ async def _start_next_round(
         usage_wait.resume()
     if isinstance(response, Failure):
         return response
+    if isinstance(response, AttemptFailed):
+        return response.failure
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
     started.response, started.response_ended = response, False

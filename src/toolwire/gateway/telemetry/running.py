@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.core.codec import EndpointMatch
+from toolwire.core.codec import Codec, EndpointMatch
+from toolwire.core.ir import Failure
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 
@@ -60,6 +61,11 @@ class Sinks(Struct, frozen=True, eq=False):
     """Is its traffic captured? For the console and for the debug log."""
 
 
+RoundReserver: TypeAlias = "Callable[[RunningExchange, Codec, bytes], Awaitable[Failure | None]]"
+"""Reserves what the next round of an answer will use: a request to a provider, with its codec. A failure if a limit
+does not allow it."""
+
+
 class RunningExchange(Struct, eq=False):
     record: ExchangeRecord
     sinks: Sinks = Sinks()
@@ -70,6 +76,8 @@ class RunningExchange(Struct, eq=False):
     holdings: tuple[Holding, ...] = ()
     counts_use: bool = False
     """Is there a limit that must know what the provider has counted?"""
+    reserve_round: RoundReserver | None = None
+    """Set where `counts_use` is."""
     cloud_endpoint: EndpointMatch | None = None
     """What a client of a cloud has asked for: its errors are adapted to its SDK."""
 
@@ -77,6 +85,7 @@ class RunningExchange(Struct, eq=False):
         """Hold what another exchange holds, which ends before this one. If it has ended already, that is nothing."""
         self.holdings, other.holdings = other.holdings, ()
         self.counts_use, other.counts_use = other.counts_use, False
+        self.reserve_round, other.reserve_round = other.reserve_round, None
 
     def end_holdings(self) -> None:
         held, self.holdings, self.counts_use = self.holdings, (), False

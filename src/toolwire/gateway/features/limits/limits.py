@@ -150,8 +150,12 @@ class Reservation(Struct, eq=False, gc=False):
     model: str
     size: int
     """Bytes of the body that was judged."""
-    extra: Usage
-    """What it uses besides its tokens."""
+    usage: Usage
+    """What it will probably use."""
+    held: Amounts
+    """What is reserved for it, with its further rounds."""
+    rounds: tuple[tuple[str, int], ...] = ()
+    """The reservations of its further rounds, and how many charges each has."""
 
     def end(self, record: ExchangeRecord) -> None:
         self.limits.settle(record, self, requests=1)
@@ -162,7 +166,11 @@ class Reservation(Struct, eq=False, gc=False):
             return False
         if not rules.counts_dollars:
             return True
-        return self.provider.name == provider.name and self.model == model and (extra is None or self.extra == extra)
+        is_extra = extra is None or (extra.service_tier, extra.searches) == (
+            self.usage.service_tier,
+            self.usage.searches,
+        )
+        return self.provider.name == provider.name and self.model == model and is_extra
 
 
 def _find_reservation(running: RunningExchange) -> Reservation | None:
@@ -222,7 +230,7 @@ class Limits:
         found = self._estimate_use(record, rules, provider, model, usage)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
-        return await self._hold(running, rules, found, provider, model, len(body.data), extra or _NO_USAGE)
+        return await self._hold(running, rules, found, provider, model, len(body.data), usage)
 
     async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
@@ -237,7 +245,7 @@ class Limits:
         provider: Provider,
         model: str,
         size: int,
-        extra: Usage = _NO_USAGE,
+        usage: Usage = _NO_USAGE,
     ) -> Refusal | None:
         if not rules.rules:
             return None
@@ -250,8 +258,40 @@ class Limits:
         if reserved.refused:
             return self._refuse(rules.rules, charges, reserved, running.record.started_at)
         first_call = len(running.record.costs.calls)
-        running.holdings += (Reservation(id, rules, self, estimate, first_call, provider, model, size, extra),)
+        running.holdings += (
+            Reservation(id, rules, self, estimate, first_call, provider, model, size, usage, estimate),
+        )
         running.counts_use = rules.counts_use
+        running.reserve_round = self.reserve_round if rules.counts_use else None
+        return None
+
+    async def reserve_round(self, running: RunningExchange, codec: Codec, body: bytes) -> Failure | None:
+        """Reserve what the next round of an answer will probably use, and what the rounds before it have used beyond
+        what was reserved for them. A failure if a limit does not allow it."""
+        held, record = _find_reservation(running), running.record
+        if held is None:
+            return None
+        sent = await run_by_size(len(body), partial(estimate_input, codec, body))
+        usage = replace(held.usage, input=sent.input, input_audio=sent.input_audio, input_image=sent.input_image)
+        found = self._estimate_use(record, held.rules, held.provider, held.model, usage)
+        if type(found) is Refusal:
+            return found.failure
+        used = self._count_used(record, held)
+        needed = {name: used[name] + found[name] - held.held[name] for name in used}
+        rules = tuple(rule for rule in held.rules.rules if needed.get(rule.measure, 0) > 0)
+        if not rules:
+            return None
+        charges = _make_charges(rules, needed)
+        result = await self._reservations.reserve(charges)
+        if type(result) is StoreDown:
+            refusal = self._refuse_unreachable(rules, result)
+            return refusal.failure if refusal is not None else None
+        id, reserved = result
+        self._note_states(rules, charges, reserved)
+        if reserved.refused:
+            return self._refuse(rules, charges, reserved, record.started_at).failure
+        held.rounds += ((id, len(charges)),)
+        held.held = {name: max(amount, held.held[name] + needed.get(name, 0)) for name, amount in held.held.items()}
         return None
 
     @staticmethod
@@ -271,16 +311,23 @@ class Limits:
         if rules.plain_charges and requests:
             self._reservations.settle(reservation.id, rules.plain_amounts)
             return
+        used = {"requests": requests, "parallel_requests": 0, **self._count_used(record, reservation)}
+        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
+        self._reservations.settle(reservation.id, tuple(amounts))
+        for id, charges in reservation.rounds:
+            self._reservations.settle(id, (0,) * charges)
+
+    def _count_used(self, record: ExchangeRecord, reservation: Reservation) -> dict[str, int]:
+        """What the calls since a reservation have used, by measure."""
+        rules, used = reservation.rules, dict[str, int]()
         calls = record.costs.calls[reservation.first_call :]
-        used = {"requests": requests, "parallel_requests": 0}
         if rules.counts_tokens:
             used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
         if rules.counts_dollars:
             estimated, at = reservation.estimate["dollars"], record.started_at
-            tier = reservation.extra.service_tier
+            tier = reservation.usage.service_tier
             used["dollars"] = sum(self._count_call_cost(call, at, estimated, tier) for call in calls)
-        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
-        self._reservations.settle(reservation.id, tuple(amounts))
+        return used
 
     def refuse_uncounted(
         self, record: ExchangeRecord, provider: Provider, model: str, uses_tokens: bool
