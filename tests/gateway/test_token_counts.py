@@ -103,12 +103,14 @@ def test_where_nobody_counts_it_is_estimated(served: Served, client: str, provid
 
 @pytest.mark.parametrize("provider", COUNTERS)
 @pytest.mark.parametrize("client", COUNTERS)
-@pytest.mark.parametrize("how", ["404", "500", "garbage", "html", "cut"])
+@pytest.mark.parametrize("how", ["404", "500", "garbage", "negative", "huge", "html", "cut"])
 def test_a_count_that_is_refused_is_estimated(served: Served, client: str, provider: str, how: str) -> None:
     plays: dict[str, Any] = {
         "404": answer(404, refusal(provider, 404, "not_found_error", "No such path.")),
         "500": answer(500, b"{}"),
         "garbage": answer(200, b'{"tokens": "many"}'),
+        "negative": answer(200, encode_json({key: -5 for key in COUNTED[provider]}).encode()),
+        "huge": answer(200, encode_json({key: 10**30 for key in COUNTED[provider]}).encode()),
         "html": answer(200, b"<html>", "text/html"),
         "cut": lambda peer: None,
     }

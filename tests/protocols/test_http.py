@@ -464,7 +464,8 @@ def test_a_count_is_asked_for_and_answered(name: str, path: str, answer: Any) ->
     assert count.path("m") == path
     assert count.write_count(7) == answer
     assert count.read_count(answer) == 7
-    for wrong in (None, [], {}, "7", dict.fromkeys(answer, "7"), dict.fromkeys(answer, True)):
+    assert count.read_count(dict.fromkeys(answer, "7")) == 7
+    for wrong in (None, [], {}, "7", *(dict.fromkeys(answer, value) for value in ("many", True, -7, 0.5, 10**30))):
         assert count.read_count(wrong) is None
 
 

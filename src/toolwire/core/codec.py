@@ -13,7 +13,7 @@ from toolwire.core.converted_schema import ConvertedSchema
 from toolwire.core.events import Delta, Event
 from toolwire.core.framing import SSE_FRAMING, Framing
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Tool, Usage
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path, read_count
 from toolwire.core.losses import Ledger
 from toolwire.core.request_members import RequestMembers
 
@@ -339,8 +339,7 @@ class TokenCountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """What else is in the answer."""
 
     def read_count(self, body: Json) -> int | None:
-        count = body.get(self.count_key) if isinstance(body, dict) else None
-        return count if type(count) is int else None
+        return read_count(body.get(self.count_key)) if isinstance(body, dict) else None
 
     def write_count(self, tokens: int) -> Object:
         return {**self.other_members, self.count_key: tokens}
