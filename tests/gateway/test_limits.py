@@ -995,7 +995,7 @@ def test_embeddings_need_no_price_for_output(usage: bytes, tmp_path: Path) -> No
         assert counted == 2_000_000 or estimate_body_tokens(scene.asked[0].body) * 10_000 <= counted < 3_000_000
 
 
-@pytest.mark.parametrize("words_of_event", [0, 1, 3000])
+@pytest.mark.parametrize("words_of_event", [0, 1, 40, 3000])
 @pytest.mark.parametrize("usage", [b"null", b'{"prompt_tokens":0,"completion_tokens":0}'])
 def test_a_completion_of_unknown_usage_counts_what_was_seen(usage: bytes, words_of_event: int, tmp_path: Path) -> None:
     text, events = (b"word " * words_of_event, 9000 // words_of_event) if words_of_event else (b"word " * 9000, 0)

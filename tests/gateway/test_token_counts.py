@@ -109,8 +109,8 @@ def test_a_count_that_is_refused_is_estimated(served: Served, client: str, provi
         "404": answer(404, refusal(provider, 404, "not_found_error", "No such path.")),
         "500": answer(500, b"{}"),
         "garbage": answer(200, b'{"tokens": "many"}'),
-        "negative": answer(200, encode_json({key: -5 for key in COUNTED[provider]}).encode()),
-        "huge": answer(200, encode_json({key: 10**30 for key in COUNTED[provider]}).encode()),
+        "negative": answer(200, encode_json(dict.fromkeys(COUNTED[provider], -5)).encode()),
+        "huge": answer(200, encode_json(dict.fromkeys(COUNTED[provider], 10**30)).encode()),
         "html": answer(200, b"<html>", "text/html"),
         "cut": lambda peer: None,
     }

@@ -1,4 +1,5 @@
-"""Finds the usage in answers that are forwarded without being read, such as embeddings: it is near their end."""
+"""The usage of answers that are forwarded without being read, such as embeddings: what they say near their end, or what
+their clients see."""
 
 from __future__ import annotations
 
@@ -10,11 +11,40 @@ from json import JSONDecoder
 from toolwire.core.codec import UsageNames
 from toolwire.core.ir import Usage
 from toolwire.core.json_values import Json, read_count
+from toolwire.core.tokens import estimate_text_tokens
 
 TAIL_SIZE = 8192
 """Bytes of the end of an answer in which its usage is searched."""
 _MAX_STARTS = 8
 """Places that are tried: an answer says its usage once, and each try reads to the end."""
+
+
+_EVENT_SIZE = 512
+"""Bytes of an event of a stream that are not its text, at most."""
+_MAX_LINE = 65_536
+"""Bytes of a line that are kept until it ends: what is longer is no event, and all of it is text."""
+_list_texts = re.compile(rb'"text"\s*:\s*"((?:[^"\\]|\\.)*)"').findall
+
+
+class VisibleText:
+    """Counts the tokens of an answer as its client sees them, whole or as a stream."""
+
+    def __init__(self) -> None:
+        self._line, self._size, self._events, self._texts = b"", 0, 0, 0
+
+    def add(self, data: bytes) -> None:
+        lines = self._line + data
+        end = len(lines) if len(lines) > _MAX_LINE else lines.rfind(b"\n") + 1
+        whole, self._line = lines[:end], lines[end:]
+        self._size += len(whole)
+        self._events += whole.count(b"data:")
+        self._texts += sum(map(len, _list_texts(whole)))
+
+    def count_tokens(self) -> int:
+        """Each event of a stream has at least a token, and servers put more into one; where its text is not found, what
+        is too long for anything else is text."""
+        rest = self._size + len(self._line) - self._events * _EVENT_SIZE
+        return max(self._events, estimate_text_tokens(self._texts), estimate_text_tokens(max(0, rest)))
 
 
 _decoder = JSONDecoder()

@@ -28,7 +28,7 @@ from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.http.request_target import find_steering_key
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
-from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
+from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, VisibleText, find_usage
 from toolwire.gateway.pipeline.prepare import prepare_native_request
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, codec_with_quirks, keep_allowed, strip_collection
@@ -39,8 +39,6 @@ PASSED_HEADERS = frozenset(
 )
 """Headers of a response that pass for any path; the protocol's own come in addition."""
 NO_PROVIDER = Reply(404, {}, b"")
-_EVENT_SIZE = 512
-"""Bytes of an event of a stream that are not its text, at most."""
 _SAFE = "/:@+=,~"
 """Characters of a path that need no escape."""
 
@@ -151,7 +149,7 @@ async def _forward(
 async def _relay_body(
     gateway_request: GatewayRequest, request: ClientRequest, response: UpstreamResponse, has_text: bool
 ) -> None:
-    end, size, events = b"", 0, 0
+    end, seen = b"", VisibleText()
     try:
         while True:
             data = await response.read_chunk()
@@ -161,14 +159,13 @@ async def _relay_body(
                 return
             end = end[-TAIL_SIZE:] + data
             if has_text:
-                size, events = size + len(data), events + data.count(b"data:")
+                seen.add(data)
             await request.send_body(data, more=bool(data))
             if not data:
                 return
     finally:
         response.abort()
-        # Each event of a stream has at least a token. Servers may also put much text into a few.
-        end_forwarded_call(gateway_request, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
+        end_forwarded_call(gateway_request, end, seen.count_tokens())
 
 
 async def forward_native(request: GatewayRequest, target: Target, path: str, stages: Stages) -> Reply | None:
