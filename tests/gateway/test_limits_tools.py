@@ -482,3 +482,21 @@ def test_audio_is_reserved_with_its_price(tmp_path: Path) -> None:
         got = send(served, "gemini", scene, contents=[{"role": "user", "parts": parts}])
         assert re.match(r"this request alone needs about \$0\.07\d*, more", expect_refusal("gemini", got))
         assert len(scene.asked) == 1
+
+
+def test_a_header_does_not_choose_a_tier(tmp_path: Path) -> None:
+    """Converse takes it in its body, where limits read it; AWS has headers for the same in InvokeModel."""
+    provider = '[providers.converse]\nprotocols = ["bedrock-converse"]\nbase_url = "{plain}"\napi_key = "k"\n'
+    whole = {
+        "output": {"message": {"role": "assistant", "content": [{"text": "Hello."}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 9, "outputTokens": 2, "totalTokens": 11},
+    }
+    prices = '[models."nova-*"]\nprovider = "converse"\nfacts.prices = { input = 1, output = 1 }\n'
+    names = ("Service-Tier", "PerformanceConfig-Latency", "GuardrailIdentifier")
+    headers = {f"X-Amzn-Bedrock-{name}": "priority" for name in names}
+    with serve(tmp_path, more=provider + prices) as served:
+        scene = served.scene("unified", answer(200, encode_json(whole).encode()), provider="converse", model="nova")
+        body = encode_json({"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}).encode()
+        assert ask(served.port, "POST", f"/model/{scene.name}/converse", body, headers).status == 200
+        assert not [name for name in scene.asked[0].headers if name.startswith("x-amzn-bedrock")]

@@ -120,7 +120,7 @@ HTTP = Http(
     object_markers=(b"s3Location", b"guardrailIdentifier", b'"promptVariables"'),
     identifying_names=frozenset({"amz-sdk-invocation-id", "amz-sdk-request", "x-amz-date"}),
     # Not `x-amz-*`: the signature and the token of a session are such headers.
-    forwarded_headers=("user-agent", "x-amzn-bedrock-*"),
+    forwarded_headers=("user-agent",),
     returned_headers=("retry-after", "x-amzn-errortype", "x-amzn-bedrock-*"),
     request_id_header="x-amzn-requestid",
     heartbeat=write_event(HEARTBEAT_EVENT, b"{}"),
