@@ -1028,6 +1028,7 @@ def test_rounds_of_one_answer_do_not_pass_a_limit(amount: str, stream: bool, tmp
         name = scene.model.partition("/")[2]
         got = call(served, "openai-chat", name, stream, sent_key("ana"), max_tokens=100, **SEARCH["openai-chat"])
         assert b"the limit `x`" in got.data
+        assert b"from the provider" not in got.data
         assert got.status == (200 if stream else REACHED["openai-chat"][1])
         assert 1 < len(scene.asked) < 9
         used = read_used_counters(served)

@@ -512,7 +512,7 @@ async def ask_next_round(
     """Run the tool calls of a round that are not the client's, and ask the provider to continue, if limits allow it."""
     ended = request.refuse_ended_key()
     if ended is not None:
-        return ended
+        return error_replies.gateway_error(request, ended)
     results = await _run_round(request, prepared.upstream, rounds)
     if isinstance(results, (TransportError, Failure)):
         return results

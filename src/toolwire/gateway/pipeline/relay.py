@@ -35,7 +35,7 @@ from toolwire.gateway.pipeline.attempt import (
     run_leftover_tool_calls,
 )
 from toolwire.gateway.telemetry.record import PassedAnswer
-from toolwire.translation.streaming import StreamTranslation
+from toolwire.translation.streaming import StreamTranslation, keep_failure
 
 USAGE_SECONDS = 1.0
 """How long a stream is read at most that a limit counts, for its usage, after its client has left."""
@@ -362,6 +362,7 @@ async def _start_next_round(
     if isinstance(response, Failure):
         return response
     if isinstance(response, AttemptFailed):
+        stream.describe_failure = keep_failure  # the gateway says it, not the provider
         return response.failure
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
