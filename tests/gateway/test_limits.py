@@ -44,7 +44,8 @@ from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
 from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.features.limits.counters import Charge, Reserved
 from toolwire.gateway.features.limits.counters_memory import MemoryCounters
-from toolwire.gateway.features.limits.limits import Limits, estimate_output
+from toolwire.gateway.features.limits.estimates import estimate_output
+from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.features.limits.reservations import Reservations
 from toolwire.gateway.features.limits.settings import Limit, LimitSettings
 from toolwire.gateway.http.client_request import ClientRequest

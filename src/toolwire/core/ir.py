@@ -500,11 +500,8 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 def read_service_tier(value: Json) -> str:
-    """What an answer says about its service tier; "" for one with the usual prices."""
-    tier = (
-        value.lower().removeprefix("service_tier_") if isinstance(value, str) else ""
-    )  # Google writes it in both ways
-    return tier if tier in PRICED_TIERS else ""
+    """What an answer says about its service tier; "" for one with the usual prices. Google has two ways to write it."""
+    return tier if (tier := str(value).lower().removeprefix("service_tier_")) in PRICED_TIERS else ""
 
 
 class Choice(Struct, frozen=True, gc=False):

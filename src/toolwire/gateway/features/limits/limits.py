@@ -12,8 +12,7 @@ from functools import lru_cache, partial
 from time import monotonic
 from typing import TypeAlias, final
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.bounded_dict import BoundedDict
@@ -22,12 +21,12 @@ from toolwire.core.errors import MAX_WAIT
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.rate_limits import write_timestamp
-from toolwire.core.request_members import letters_of
 from toolwire.core.tokens import estimate_input, is_possible
-from toolwire.gateway.exchange.client_body import ClientBody, list_members
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
+from toolwire.gateway.features.limits.estimates import MAX_COUNTED, estimate_usage
 from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.features.limits.reservations import Reservations
 from toolwire.gateway.features.limits.settings import (
@@ -51,15 +50,9 @@ from toolwire.gateway.telemetry.running import RunningExchange
 
 COUNTS_PER_DOLLAR = 1_000_000_000
 """Counters count billionths of a dollar: the numbers of Redis scripts are exact only up to 2^53, so not finer ones."""
-MAX_RESERVED_OUTPUT = 4096
-"""Output tokens that a request reserves at most. Clients ask for as many as the model can give, and few use them."""
-DEFAULT_RESERVED_OUTPUT = 1024
-"""For requests that set no limit."""
 TOKEN_STEP = 64
 PRICE_SECONDS = 3600
 """Estimates are rounded up to so many tokens, and priced once for so many seconds, so that they can be cached."""
-MAX_SETTLED = 2**48
-"""Providers can count nonsense, and counters have an end."""
 PARALLEL_RETRY_AFTER = 2.0
 """Seconds. Nobody knows when a running request ends."""
 PARALLEL_SHOWN_SECONDS = 60.0
@@ -75,10 +68,7 @@ _MAX_CACHED = 4096
 _MAX_GROUP = 100
 """Characters of a group in the name of a counter; a longer one is a digest there."""
 _MAX_NOTED = 10_000
-_MAX_NUMBER_LENGTH = 64
-"""Bytes of a number in a request. No server takes a longer one."""
 _NO_USAGE = Usage()
-_decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
 class LimitRule(Struct, frozen=True, eq=False):
@@ -224,7 +214,7 @@ class Limits:
             running.counts_use = False
         if not rules.counts_use:
             return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body.data))
-        usage = await run_by_size(len(body.data), partial(_estimate_usage, body, max_output))
+        usage = await run_by_size(len(body.data), partial(estimate_usage, body, max_output))
         if extra is not None:
             usage = replace(usage, service_tier=extra.service_tier, searches=extra.searches)
         found = self._estimate_use(record, rules, provider, model, usage)
@@ -312,7 +302,7 @@ class Limits:
             self._reservations.settle(reservation.id, rules.plain_amounts)
             return
         used = {"requests": requests, "parallel_requests": 0, **self._count_used(record, reservation)}
-        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
+        amounts = [min(used[rule.measure], MAX_COUNTED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
         for id, charges in reservation.rounds:
             self._reservations.settle(id, (0,) * charges)
@@ -555,7 +545,7 @@ async def _sum_used(
         values["model"] = values["model"].lower()
         if limit.selects(values) and ", ".join(values[name] for name in limit.per) == group:
             total += sum(getattr(one, number) for number in LEDGER_NUMBERS[measure])
-    return min(count_dollars(from_units(total)) if measure == "dollars" else total, MAX_SETTLED)
+    return min(count_dollars(from_units(total)) if measure == "dollars" else total, MAX_COUNTED)
 
 
 # --- amounts ---
@@ -576,96 +566,6 @@ def _estimate_dollars(provider: Provider, model: str, usage: Usage, at: float) -
 def count_dollars(amount: Decimal | None) -> int:
     """In the units of the counters, rounded up. What is not known is not counted."""
     return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
-
-
-def _estimate_usage(body: ClientBody, max_output: int | None) -> Usage:
-    """The tokens that a request sends, and those that it will probably get."""
-    sent = estimate_input(body.codec, body.data, body.read_request)
-    return replace(sent, output=estimate_output(body, max_output))
-
-
-class _OutputKeys(Struct, frozen=True):
-    """Keys of a protocol, by their letters: some servers take them in any case."""
-
-    exact_limits: frozenset[str]
-    """As every server takes them. Others may be ignored: they make a reservation larger, and never smaller."""
-    limits: frozenset[str]
-    counts: frozenset[str]
-    settings: frozenset[str]
-    others: frozenset[str]
-    """Usual keys that are none of them."""
-
-
-@lru_cache(_MAX_CACHED)
-def _find_output_keys(codec: Codec) -> _OutputKeys:
-    http = codec.http
-    exact = frozenset(http.output_limit_keys)
-    names = (exact | frozenset(http.lenient_output_limit_keys), http.answer_count_keys, http.settings_keys)
-    limits, counts, settings = (frozenset(map(letters_of, row)) for row in names)
-    known = codec.request_members.outermost | codec.request_members.forwarded
-    others = frozenset(name for name in known if letters_of(name) not in limits | counts | settings)
-    return _OutputKeys(exact, limits, counts, settings, others)
-
-
-def estimate_output(body: ClientBody, max_output: int | None = None) -> int:
-    """How many output tokens a request will probably get: in each of its answers as many as it allows itself, and the
-    operator allows it. Where it says that in two ways the higher one counts, because servers differ in which they
-    take."""
-    keys = _find_output_keys(body.codec)
-    limit, lenient_limit, answers = 0.0, 0.0, 1
-    for name, value in _list_settings(body, keys):
-        letters = letters_of(name)
-        if name not in keys.exact_limits and letters in keys.limits:
-            lenient_limit = max(lenient_limit, _read_limit(value))
-        elif letters in keys.limits:
-            limit = max(limit, _read_limit(value))
-        elif letters in keys.counts:
-            answers *= _count_answers(value)
-    limit = max(limit or (DEFAULT_RESERVED_OUTPUT if max_output is None else max_output), lenient_limit)
-    each = math.ceil(min(limit, MAX_RESERVED_OUTPUT, math.inf if max_output is None else max_output))
-    return int(min(each * answers, MAX_SETTLED))
-
-
-def _list_settings(body: ClientBody, keys: _OutputKeys) -> list[tuple[str, Raw]]:
-    """The members of a request that may be such keys."""
-    members = body.members
-    found = [(name, members[name]) for name in members.keys() - keys.others]
-    if not keys.settings:
-        return found
-    holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
-    try:
-        return [member for value in holders for member in list_members(value)]
-    except (msgspec.DecodeError, UnicodeError):
-        return []
-
-
-def _read_limit(value: Raw) -> float:
-    """A limit as the most lenient server may read it: 0 for null, and infinity for what does not limit anything."""
-    number = _read_number(value)
-    if number is None:
-        return 0.0
-    return number if number > 0 else math.inf
-
-
-def _count_answers(value: Raw) -> int:
-    """The answers that a number asks for, or a list of prompts. Whatever else it is, every provider refuses it."""
-    if bytes(value).startswith(b"["):
-        return max(1, sum(bytes(item).startswith((b'"', b"[")) for item in _decode_items(value)))
-    number = _read_number(value)
-    return math.ceil(number) if number is not None and 1 <= number < math.inf else 1
-
-
-def _read_number(value: Raw) -> float | None:
-    """A number, also if it is written as a text; None for null, NaN for anything else."""
-    text = bytes(value)
-    try:
-        number = msgspec.json.decode(text) if len(text) <= _MAX_NUMBER_LENGTH else math.nan
-        number = float(number) if isinstance(number, str) else number
-    except ValueError:  # also those of msgspec
-        return math.nan
-    if number is None:
-        return None
-    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
 
 
 def _count_call_tokens(call: CallUsage, estimated: int) -> int:
