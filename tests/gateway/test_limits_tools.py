@@ -484,19 +484,62 @@ def test_audio_is_reserved_with_its_price(tmp_path: Path) -> None:
         assert len(scene.asked) == 1
 
 
+CONVERSE = """[providers.converse]
+protocols = ["bedrock-converse"]
+base_url = "{plain}"
+api_key = "k"
+[models."nova-*"]
+provider = "converse"
+facts.prices = { input = 1, output = 1 }
+"""
+CONVERSED = {
+    "output": {"message": {"role": "assistant", "content": [{"text": "Hello."}]}},
+    "stopReason": "end_turn",
+    "usage": {"inputTokens": 9, "outputTokens": 2, "totalTokens": 11},
+}
+
+
+def converse(served: Served, headers: dict[str, str] | None = None, **fields: Any) -> tuple[RawAnswer, Scene]:
+    play = answer(200, encode_json(CONVERSED).encode())
+    scene = served.scene("unified", play, provider="converse", model="nova")
+    body = encode_json({"messages": [{"role": "user", "content": [{"text": "Hi"}]}], **fields}).encode()
+    return ask(served.port, "POST", f"/model/{scene.name}/converse", body, headers), scene
+
+
 def test_a_header_does_not_choose_a_tier(tmp_path: Path) -> None:
     """Converse takes it in its body, where limits read it; AWS has headers for the same in InvokeModel."""
-    provider = '[providers.converse]\nprotocols = ["bedrock-converse"]\nbase_url = "{plain}"\napi_key = "k"\n'
-    whole = {
-        "output": {"message": {"role": "assistant", "content": [{"text": "Hello."}]}},
-        "stopReason": "end_turn",
-        "usage": {"inputTokens": 9, "outputTokens": 2, "totalTokens": 11},
-    }
-    prices = '[models."nova-*"]\nprovider = "converse"\nfacts.prices = { input = 1, output = 1 }\n'
     names = ("Service-Tier", "PerformanceConfig-Latency", "GuardrailIdentifier")
-    headers = {f"X-Amzn-Bedrock-{name}": "priority" for name in names}
-    with serve(tmp_path, more=provider + prices) as served:
-        scene = served.scene("unified", answer(200, encode_json(whole).encode()), provider="converse", model="nova")
-        body = encode_json({"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}).encode()
-        assert ask(served.port, "POST", f"/model/{scene.name}/converse", body, headers).status == 200
+    with serve(tmp_path, more=CONVERSE) as served:
+        got, scene = converse(served, {f"X-Amzn-Bedrock-{name}": "priority" for name in names})
+        assert got.status == 200
         assert not [name for name in scene.asked[0].headers if name.startswith("x-amzn-bedrock")]
+
+
+MODEL_FIELDS: dict[str, tuple[dict[str, Any], int]] = {
+    "thinking": ({"thinking": {"type": "enabled", "budget_tokens": 1024}, "top_k": 4}, 200),
+    "Nova's": ({"inferenceConfig": {"topK": 3}, "reasoningConfig": {"type": "disabled"}}, 200),
+    "nothing": ({"tools": []}, 200),
+    "fast mode": ({"speed": "fast"}, 403),
+    "a tier": ({"service_tier": "priority"}, 403),
+    "tools": ({"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}, 403),
+    "a search": ({"web_search_options": {"search_context_size": "low"}}, 403),
+}
+
+
+@pytest.mark.parametrize(("fields", "status"), MODEL_FIELDS.values(), ids=list(MODEL_FIELDS))
+def test_settings_of_a_model_do_not_pass_a_limit_in_dollars(
+    fields: dict[str, Any], status: int, tmp_path: Path
+) -> None:
+    """Converse gives them to the model as they are."""
+    with serve(tmp_path, more=CONVERSE) as served:
+        got, scene = converse(served, additionalModelRequestFields=fields)
+        assert (got.status, len(scene.asked)) == (status, int(status == 200)), got.data
+        assert status == 200 or f"what `{next(iter(fields))}` costs" in got.json()["message"]
+        assert converse(served, additionalModelRequestFields="x")[0].status == 400
+
+
+def test_the_largest_output_of_a_model_is_reserved(tmp_path: Path) -> None:
+    with serve(tmp_path, LIMIT.replace("100", "0.003"), CONVERSE) as served:
+        assert converse(served, inferenceConfig={"maxTokens": 1})[0].status == 200
+        fields = {"inferenceConfig": {"maxTokens": 1}, "additionalModelRequestFields": {"max_tokens": 4000}}
+        assert "this request alone needs about" in converse(served, **fields)[0].json()["message"]

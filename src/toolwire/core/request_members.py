@@ -96,6 +96,9 @@ class ToolCosts(Struct, frozen=True, kw_only=True):
     """Bytes of a request that may declare tools where no reader looks for them."""
     audio_markers: tuple[bytes, ...] = ()
     """Bytes without which a request has no audio, whose tokens can have a price of their own."""
+    model_settings: Mapping[str, frozenset[str]] = EMPTY_MAPPING
+    """Outermost members that hold the model's own settings, and those settings that cost nothing but tokens. Others may
+    choose tools, or what makes tokens dearer."""
     usual_values: Mapping[str, frozenset[bytes]] = EMPTY_MAPPING
     """Outermost members that make tokens dearer than their price, and the values with which they do not."""
 

@@ -112,7 +112,8 @@ HTTP = Http(
     model_list_paths=(MODELS_PATH,),
     path_prefixes=(PREFIX, MODELS_PATH),
     output_limit_keys=("maxTokens",),
-    settings_keys=("inferenceConfig",),
+    lenient_output_limit_keys=("max_tokens", "max_completion_tokens", "max_new_tokens", "max_gen_len"),  # of the model
+    settings_keys=("inferenceConfig", "additionalModelRequestFields"),
     forwarded_usage=UsageNames(
         counts={"input": ("inputTokens",), "output": ("outputTokens",), "total": ("totalTokens",)}, details=()
     ),

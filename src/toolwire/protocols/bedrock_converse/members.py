@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.core.request_members import ObjectMembers, RequestMembers, ToolCosts, letter_set, read_spellings
-from toolwire.protocols.bedrock_converse.names import REQUEST_KEYS, key_set
+from toolwire.protocols.bedrock_converse.names import FREE_MODEL_FIELDS, REQUEST_KEYS, key_set
 
 _CONVERSE = REQUEST_KEYS | key_set("guardrailConfig performanceConfig promptVariables input")
 """From the service model of botocore 1.44.3 (November 2026); `input` is that of a token count."""
@@ -28,6 +28,7 @@ REQUEST_MEMBERS = RequestMembers(
     tool_costs=ToolCosts(
         members=key_set("guardrailConfig"),
         markers=(b'"toolAddition"',),
+        model_settings={"additionalModelRequestFields": FREE_MODEL_FIELDS},
         usual_values={
             "serviceTier": frozenset({b'{"type":"default"}', b'{"type":"flex"}'}),
             "performanceConfig": frozenset({b'{"latency":"standard"}'}),

@@ -33,6 +33,14 @@ JSON_SCHEMA_KEYS = key_set("schema name description")
 TIER_KEYS = key_set("type")
 MODEL_FIELDS = key_set("thinking top_k reasoning_effort reasoningConfig inferenceConfig tool_choice")
 """Members of `additionalModelRequestFields` that are read: of Claude, gpt-oss and Nova."""
+FREE_MODEL_FIELDS = MODEL_FIELDS | key_set(
+    """reasoning_config anthropic_beta anthropic_version output_config output_format context_management cache_control
+    temperature top_p min_p k p stop stop_sequences seed frequency_penalty presence_penalty repetition_penalty logprobs
+    top_logprobs max_tokens max_completion_tokens max_new_tokens max_gen_len response_format chat_template_kwargs
+    enable_thinking safe_prompt preamble safety_mode citation_quality metadata user"""
+)
+"""Those that cost nothing but tokens: of all models on Bedrock (its user guide, "Inference request parameters", and the
+parameters of Claude, November 2026)."""
 
 CALL_KEYS = key_set("toolUseId name input type")
 RESULT_KEYS = key_set("toolUseId content status type")

@@ -63,6 +63,10 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     unknown = () if prepared.exchange.is_cross_protocol else _list_unknown(body)
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(name, is_unknown=True) for name in unknown if _has_value(members, name)]
+    for holder, free in costs.model_settings.items():
+        settings = parse_object(bytes(members[holder]), len(sent)) if _has_value(members, holder) else {}
+        chosen = (name for name, value in settings.items() if value not in (None, False, "", [], {}))
+        found += [HostedTool(name, is_unknown=True) for name in chosen if name not in free]
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
     for marker in (one for one in costs.audio_markers if sent.find(one) >= 0):
         if any(_has_audio(part, marker) for turn in body.read_request().turns for part in turn.parts):
