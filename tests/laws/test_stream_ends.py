@@ -339,3 +339,31 @@ def test_a_stream_has_one_end(provider: str, damage: str) -> None:
                         f"{name} to {client}, passes: {passes}, by {size}, breaks: {breaks}\n{data!r}\n->\n{out!r}"
                     )
                     raise
+
+
+CUT_BESIDE_A_FINISH = (
+    b'data: {"candidates":[{"index":0,"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}\n\n'
+    b'data: {"candidates":[{"index":1,"content":{"parts":[{"text":"Hal"}]}}]}\n\n'
+)
+NAMELESS_CALL = (
+    b'data: {"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","function":'
+    b'{"name":"f","arguments":"{"}}]},"finish_reason":null}]}\n\n'
+    b'data: {"id":"c","choices":[{"index":1,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"}"}}]}}]}\n\n'
+    b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n'
+    b"data: [DONE]\n\n"
+)
+FIRST_FRAME_OF_A_WRONG_SHAPE = b'event: message_delta\ndata: {"type":"message_delta","delta":5}\n\n'
+FAULTS = {
+    "a candidate is cut, and another has finished": ("gemini", CUT_BESIDE_A_FINISH),
+    "a call has no name when the end comes": ("openai-chat", NAMELESS_CALL),
+    "the first frame has a wrong shape": ("anthropic", FIRST_FRAME_OF_A_WRONG_SHAPE),
+}
+
+
+@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_cannot_be_read_to_its_end_has_an_error_and_no_end(what: str, passes: bool) -> None:
+    protocol, data = FAULTS[what]
+    out = play(protocol, protocol, passes, data, len(data))
+    assert judge(protocol, out) == "error"
+    assert b'"delta":5' not in out

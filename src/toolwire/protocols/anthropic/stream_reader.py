@@ -137,6 +137,7 @@ class StreamReader(FrameReader):
             try:
                 read(self, node, path)
             except Malformed as error:
+                del self._events[before:]  # no client can use a part of this frame
                 self._fail_stream(str(error))
             self._collect_unknown_fields()
         if len(self._events) == before:

@@ -155,6 +155,7 @@ class StreamReader(FrameReader):
         try:
             self._read_chunk(expect_object(json, path), path)
         except Malformed as error:
+            del self._events[before:]  # no client can use a part of this frame
             self._fail(unreadable_stream(error), None)
         if len(self._events) == before:
             self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))

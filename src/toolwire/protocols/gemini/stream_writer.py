@@ -93,7 +93,7 @@ class StreamWriter(EventWriter):
         """Write a frame of a Gemini provider as it came, once. We write the end only if no frame held it."""
         self._track_event(event)
         if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
-            if frame.silent and not self._end_sent:
+            if frame.silent and (isinstance(event, ev.ResponseFailed) or not self._end_sent):
                 return self._methods[type(event)](self, event)
             self._ended = True
         if frame.silent or frame is self._last_frame or frame.json is None:

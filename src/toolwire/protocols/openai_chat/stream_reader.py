@@ -510,6 +510,8 @@ class StreamReader(FrameReader):
             self._start_named_calls(choice)
             for open_call in choice.calls:
                 if open_call.part_index < 0:
+                    # The failure replaces the end that this frame would be.
+                    self._events = [event for event in self._events if event.frame is not self._frame]
                     problem = f"the provider's stream never named the call {open_call.id!r}"
                     self._fail(Failure("upstream", problem, 502, "invalid_stream"), _SILENT_FRAME)
                     return
