@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from toolwire.core.event_stream import write_event
 from toolwire.core.events import Event, Fold, ResponseEnd, ResponseFailed
 from toolwire.core.ir import Call, Refusal, Text
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
@@ -176,7 +177,14 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
 }
 """A protocol, a stream, and what it means: the name and the arguments of each call, or "" and a text."""
 
+CALL_START = write_event(
+    "contentBlockStart", b'{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"t1","name":"delete"}}}'
+)
 AMBIGUOUS = {
+    "a call that starts twice": (
+        "bedrock-converse",
+        write_event("messageStart", b'{"role":"assistant"}') + CALL_START * 2,
+    ),
     "another start": ("anthropic", _write_events(START, {**AGAIN, "message": {**MESSAGE, "id": "msg_2"}}, BLOCK, *END)),
     "starts without ids": (
         "anthropic",
@@ -330,3 +338,46 @@ def test_citations_that_come_with_the_signature_of_a_text_are_kept(target: str, 
     assert [(text.text, [(one.url, one.title) for one in text.citations]) for text in texts] == [
         ("Spain won it.", [("https://a.example", "a.example")])
     ]
+
+
+OTHER_CALLS: dict[str, tuple[dict[str, Any], ...]] = {
+    "a piece is lost": (_make_item_event(_call_item(1)), _arguments('{"a'), _done(_call_item(1, '{"b":1}'))),
+    "a piece is doubled": (
+        *(_make_item_event(_call_item(1)), _arguments('{"a":1}'), _arguments('{"a":1}')),
+        _done(_call_item(1, '{"a":1}')),
+    ),
+    "what is left is another object": (
+        *(_make_item_event(_call_item(1)), _arguments('{"path":"/tmp'), _arguments('"}')),
+        _done(_call_item(1, '{"path":"/tmp/build"}')),
+    ),
+    "another name": (_make_item_event(_call_item(1)), _done(_call_item(1, "{}") | {"name": "f2"})),
+    "no name": (_make_item_event(_call_item(1)), _done(_call_item(1, "{}")), _arguments('{"a":1}', 2, 7)),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("what", OTHER_CALLS)
+def test_a_call_that_is_finished_as_another_one_is_not_made(what: str, target: str) -> None:
+    """A client of the protocol takes what is finished. Others would run what the deltas say."""
+    data = _responses(*OTHER_CALLS[what])
+    stream = StreamTranslation(Exchange(find_codec(target), find_codec("openai-responses"), Options()))
+    out = stream.feed(data) + stream.close()
+    passed = PassthroughStream(find_codec("openai-responses"))
+    assert (passed.feed(data) + passed.close(), passed.failure) == (data, None)
+    if target == "openai-responses":
+        assert stream.failure is None
+        return
+    assert stream.failure is not None
+    assert stream.failure.code == "invalid_stream"
+    events = _events(target, out)
+    assert isinstance(events[-1], ResponseFailed)
+    assert not any(isinstance(event, ResponseEnd) for event in events)
+
+
+@pytest.mark.parametrize("finished", ['{"a": 1}', '{"a":1}\n', ""])
+def test_arguments_that_are_finished_in_another_spelling_are_the_same(finished: str) -> None:
+    data = _responses(_make_item_event(_call_item(1)), _arguments('{"a":1}'), _done(_call_item(1, finished)))
+    stream = StreamTranslation(Exchange(find_codec("anthropic"), find_codec("openai-responses"), Options()))
+    stream.feed(data)
+    stream.close()
+    assert (stream.failure, stream.has_complete_call) == (None, True)

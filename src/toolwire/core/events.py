@@ -158,6 +158,8 @@ class OpaqueEvent(Struct, frozen=True, gc=False):
     is_ignorable: bool = False
     """Nothing is lost without it (Anthropic's `ping`), so leaving it out is not reported."""
     frame: SourceFrame | None = None
+    failure: Failure | None = None
+    """What it is for clients of another protocol: the provider takes back what it has said."""
 
 
 Delta: TypeAlias = TextDelta | ArgumentsDelta

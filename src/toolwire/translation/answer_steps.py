@@ -180,6 +180,12 @@ class AnswerSteps(Struct, eq=False):
         rewrite = not self.seal_slots.is_cross_protocol and event.frame is not None and self._is_rewritten
         return [replace(event, frame=None) if rewrite else event]
 
+    def pass_opaque_event(self, event: ev.OpaqueEvent) -> list[ev.Event]:
+        if event.failure is None or not self.seal_slots.is_cross_protocol:
+            return self.pass_event(event)
+        self.failure = event.failure
+        return [ev.ResponseFailed(event.failure)]
+
     @property
     def needs_stamps(self) -> bool:
         """Must seals be put into envelopes within one protocol?"""
@@ -532,7 +538,7 @@ EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[ev.Event]]] = {
     ev.ChoiceEnd: AnswerSteps.end_choice,
     ev.ResponseEnd: AnswerSteps.end_response,
     ev.ResponseFailed: AnswerSteps.fail_response,
-    ev.OpaqueEvent: AnswerSteps.pass_event,
+    ev.OpaqueEvent: AnswerSteps.pass_opaque_event,
 }
 """The step for each event, as long as the answer has not failed."""
 

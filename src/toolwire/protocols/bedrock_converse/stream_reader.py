@@ -147,6 +147,7 @@ class StreamReader(FrameReader):
             try:
                 read(self, expect_object(node, path), path)
             except Malformed as error:
+                del self._events[before:]  # no client can use a part of this frame
                 self._fail_stream(str(error))
             self._collect_unknown_fields()
         if len(self._events) == before:
@@ -245,6 +246,9 @@ class StreamReader(FrameReader):
         if member != _CALL or get_text(inner, "type", (at, member)) is not None:
             self._open_block(number, _OTHER, member, inner, path)
             return
+        before = self._blocks.get(number)
+        if before is not None and before.kind == _CALL and before.start == inner:
+            raise Malformed(path, f"the call {inner.get('toolUseId')!r} starts twice")
         block = self._open_block(number, _CALL, member, inner, path)
         part = read_part({member: {"input": {}, **inner}}, at, self._reading)
         assert isinstance(part, Call)

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from toolwire.core import events as ev
 from toolwire.core.errors import NOTHING_SAID, read_retry_after, truncated_stream_failure
 from toolwire.core.frame_reader import FrameReader
-from toolwire.core.ir import Call, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
+from toolwire.core.ir import Call, Failure, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
     decode,
+    decode_object_or_none,
     expect_object,
     get_int,
     get_list,
@@ -334,9 +335,14 @@ class StreamReader(FrameReader):
         elif item.type == "reasoning":
             self._finish_reasoning(item, node, path)
         elif item.type in _STREAMED_ITEM_TYPES:
+            if 0 not in item.parts and not node.get("name"):
+                self._refuse_call(f"never names the call {node.get('id')!r}", path)
+                return
             part = item.parts.get(0) or self._start_call(item, node, path)
             call = read_call(node, path, names.SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
             self._add_delta(part, _remaining_text(part.pieces, call.arguments), ev.ArgumentsDelta)
+            if node is not item.node and not call.incomplete:
+                self._check_finished_call(item, part, call, path)
             self._end_part(part, call.incomplete or cut)
         else:
             self._add_whole_parts(item, node, path)
@@ -521,6 +527,19 @@ class StreamReader(FrameReader):
             self._add_delta(part, text, ev.ArgumentsDelta)
         return part
 
+    def _check_finished_call(self, item: _StreamItem, part: _OpenPart, call: Call, path: Path) -> None:
+        """Clients of this protocol take the finished call; others would run what its deltas say."""
+        sent, given = "".join(part.pieces), item.node.get("name")
+        is_other = bool(call.arguments.strip()) and not _is_same_text(sent, call.arguments)
+        if is_other or (given and call.name and given != call.name):
+            self._refuse_call(f"finishes the call of `{given or call.name}` as another one", path)
+
+    def _refuse_call(self, problem: str, path: Path) -> None:
+        """A call that the model has not made fails the answer for clients of other protocols."""
+        failure = Failure("upstream", f"the provider's stream {problem}", 502, "invalid_stream")
+        origin = Origin(NAME, path, self._frame.json)
+        self._events.append(ev.OpaqueEvent("response.output_item.done", origin, True, self._frame, failure))
+
     def _read_arguments_delta(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]])
         text = get_text(node, "delta", path) or ""
@@ -564,6 +583,14 @@ def _remaining_text(pieces: list[str], whole: str | None) -> str:
     """What a finished text adds to the deltas; nothing where it contradicts them, because they are already sent."""
     sent = "".join(pieces)
     return whole[len(sent) :] if whole and whole.startswith(sent) else ""
+
+
+def _is_same_text(sent: str, whole: str) -> bool:
+    """Are these arguments the same, apart from white space and how their JSON is written?"""
+    if sent.strip() == whole.strip():
+        return True
+    value = decode_object_or_none(sent)
+    return value is not None and value == decode_object_or_none(whole)
 
 
 _ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = {
