@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import sqlite3
 import stat
@@ -370,6 +371,29 @@ def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> No
         assert results[1] == down
         found = await store.get("me", "response", ["early", "before", "fits", "large", "after"])
         assert [one.id for one in found] == ["early", "before", "after"]
+        await store.close()
+
+    asyncio.run(run())
+    assert is_sound(file)
+
+
+def test_a_disk_that_stays_full_is_not_usable(file: Path) -> None:
+    """Nobody may write while the gateway is not ready, so it tries it itself."""
+
+    async def run() -> None:
+        clock = Clock()
+        store = SqliteStore(file, pragmas={**PRAGMAS, "max_page_count": 60}, clock=clock)
+        assert await store.put([entry("early", b"kept")]) is True
+        assert isinstance(await store.put([entry("large", bytes(1_000_000))]), StoreDown)
+        log = Path(f"{file}-wal").stat().st_size
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log, unlimited[1]))  # no file can grow, as on a full disk
+        try:
+            assert isinstance(await store.check_usable(), StoreDown)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        clock.time += 10
+        assert await store.check_usable() is None
         await store.close()
 
     asyncio.run(run())

@@ -204,6 +204,8 @@ class SqliteStore:
             return os.access(self._path, os.W_OK)
 
         can_write = await self.worker.run_work(work, writes=False)
+        if can_write is True and self.worker.is_full:
+            can_write = await self.worker.run_work(_write_header)
         if isinstance(can_write, StoreDown):
             return None if can_write.is_busy else can_write
         return None if can_write else self.worker.make_down(ERROR_TEXTS[sqlite3.SQLITE_READONLY])
@@ -318,6 +320,13 @@ def _used_bytes(file: sqlite3.Connection, _now: float) -> int:
 
 def _read_pragma(file: sqlite3.Connection, pragma: str) -> int:
     return int(file.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def _write_header(file: sqlite3.Connection, now: float) -> bool:
+    """Write the least that there is, to see whether the disk has room again."""
+    (version,) = file.execute("PRAGMA user_version").fetchone()
+    file.execute(f"PRAGMA user_version = {version}")
+    return True
 
 
 def _has_entries(file: sqlite3.Connection) -> bool:

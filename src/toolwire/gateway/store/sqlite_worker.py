@@ -192,6 +192,8 @@ class SqliteWorker:
         self._finished_batches = 0
         self.replacement = ""
         """What has happened to the file while it was in use: it was removed, or replaced; "" if nothing has."""
+        self.is_full = False
+        """Did the disk have no room for the last write?"""
         self._closed = False
         # Only the thread uses these:
         self._connection: sqlite3.Connection | None = None
@@ -319,6 +321,7 @@ class SqliteWorker:
             return [error if isinstance(error, _PROGRAMMING_ERRORS) else self._note_failure(error, now)]
         if writes or not self._is_locked:
             self._down = None
+        self.is_full = self.is_full and not writes
         return results
 
     def _ensure_connection(self, seconds: float) -> sqlite3.Connection:
@@ -349,6 +352,7 @@ class SqliteWorker:
         if isinstance(error, OSError):
             text = f"{error.strerror or error}; check the permissions of its folder"
         self._is_locked = error_code(error) == sqlite3.SQLITE_BUSY and self._connection is not None
+        self.is_full = error_code(error) == sqlite3.SQLITE_FULL
         down = replace(self.make_down(text), is_busy=self._is_locked)
         if self._connection is not None and self._is_locked:
             self._limit_waiting(self._connection, PROBE_DEADLINE)
