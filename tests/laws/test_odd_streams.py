@@ -381,3 +381,13 @@ def test_arguments_that_are_finished_in_another_spelling_are_the_same(finished: 
     stream.feed(data)
     stream.close()
     assert (stream.failure, stream.has_complete_call) == (None, True)
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic", "gemini", "bedrock-converse"])
+@pytest.mark.parametrize("bad", [('{"a": "x "q""}', '{"b": 1'), ('{"a": 1', "[1]", '{"b" 2}')])
+def test_each_of_several_malformed_calls_is_kept_whole(bad: tuple[str, ...], target: str) -> None:
+    """All calls of Chat end together. None of them may be run with half of its arguments."""
+    data = _chat(*[_piece(number, f"c{number}", "f", text) for number, text in enumerate((*bad, "{}"))])
+    stream = StreamTranslation(Exchange(find_codec(target), find_codec("openai-chat"), Options()))
+    calls = _meaning(_events(target, stream.feed(data) + stream.close()))
+    assert [json.loads(arguments).get("_raw") for _, arguments in calls] == [*bad, None]
