@@ -120,6 +120,11 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         ),
         [("f1", '{"a":1}'), ("f2", '{"b":2}'), ("f3", "{}")],
     ),
+    "an item that is finished at another index": (
+        "openai-responses",
+        _responses(_make_item_event(_call_item(1)), _arguments("{}", 1), _done(_call_item(1, "{}"), 3)),
+        [("f1", "{}")],
+    ),
     "parts that begin at 1": ("openai-responses", _responses(*_make_text_events(1)), [("", "Hi")]),
     "parts that begin at 4": ("openai-responses", _responses(*_make_text_events(4)), [("", "Hi")]),
     "a name in pieces": (
@@ -181,6 +186,18 @@ CALL_START = write_event(
     "contentBlockStart", b'{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"t1","name":"delete"}}}'
 )
 AMBIGUOUS = {
+    "a piece of a call that says nothing": (
+        "bedrock-converse",
+        write_event("messageStart", b'{"role":"assistant"}')
+        + CALL_START
+        + write_event("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"toolUse":{}}}'),
+    ),
+    "a piece of a block that says nothing": (
+        "bedrock-converse",
+        write_event("messageStart", b'{"role":"assistant"}')
+        + CALL_START
+        + write_event("contentBlockDelta", b'{"contentBlockIndex":0,"delta":null}'),
+    ),
     "a call that starts twice": (
         "bedrock-converse",
         write_event("messageStart", b'{"role":"assistant"}') + CALL_START * 2,

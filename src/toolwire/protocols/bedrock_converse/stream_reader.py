@@ -258,7 +258,7 @@ class StreamReader(FrameReader):
     def _read_block_delta(self, node: Object, path: Path) -> None:
         self._start_response()
         number, at = self._find_number(node, path), (path, "delta")
-        delta = get_object(node, "delta", path) or {}
+        delta = expect_object(node.get("delta"), at)
         if not any(value is not None for key, value in delta.items() if key != "p"):
             return
         member, value = find_member(delta, at)
@@ -317,7 +317,9 @@ class StreamReader(FrameReader):
 
     def _grow_call(self, number: int, value: Json, path: Path) -> None:
         inner = expect_object(value, path).get("input")
-        text = inner if isinstance(inner, str) else "" if inner is None else encode_text(inner)
+        if inner is None:
+            raise Malformed(path, "`input` is missing")
+        text = inner if isinstance(inner, str) else encode_text(inner)
         block = self._blocks.get(number)
         if block is not None and block.kind == _OTHER:
             block.pieces.append(text)

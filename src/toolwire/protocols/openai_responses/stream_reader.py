@@ -238,7 +238,13 @@ class StreamReader(FrameReader):
             index = self._find_shared_item(index, node, path, kind, id or get_text(node, "item_id", path) or "")
         item = self._items.get(index)
         if item is None:
-            return self._add_item(index, {"type": kind, "id": node.get("item_id")})
+            known = self._index_by_id.get(id or get_text(node, "item_id", path) or "")
+            if known is None:
+                return self._add_item(index, {"type": kind, "id": node.get("item_id")})
+            what = f"an event of the item at output_index {known} has another one"
+            self._unknown_fields.setdefault("odd output_index", odd_shape(path, "output_index", what))
+            self._renumber(node, "output_index", known)
+            item = self._items[known]
         if item.type != kind:
             if item.type:
                 raise Malformed(path, f"`{node.get('type')}` speaks of an item of type `{item.type}`")
