@@ -16,6 +16,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
+from toolwire_conformance.peers.peer import read_frames
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse")
 
@@ -184,6 +185,59 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
 
 CALL_START = write_event(
     "contentBlockStart", b'{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"t1","name":"delete"}}}'
+)
+
+
+def _call_block(number: int, at: int | None, text: str) -> list[dict[str, Any]]:
+    """A call of Messages, in a block of this index."""
+    where = {} if at is None else {"index": at}
+    block = {"type": "tool_use", "id": f"toolu_{number}", "name": f"f{number}", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": text}
+    return [
+        {"type": "content_block_start", **where, "content_block": block},
+        {"type": "content_block_delta", **where, "delta": delta},
+        {"type": "content_block_stop", **where},
+    ]
+
+
+FIRST, SECOND = _call_block(1, 1, '{"a":1}'), _call_block(2, 0, "{}")
+ODD["blocks that start in another order"] = (
+    "anthropic",
+    _write_events(START, *[event for pair in zip(FIRST, SECOND, strict=True) for event in pair], *END),
+    [("f1", '{"a":1}'), ("f2", "{}")],
+)
+ODD["blocks without numbers"] = (
+    "anthropic",
+    _write_events(START, *_call_block(1, None, '{"a":1}'), *_call_block(2, None, "{}"), *END),
+    [("f1", '{"a":1}'), ("f2", "{}")],
+)
+ODD["blocks that begin at 1"] = (
+    "anthropic",
+    _write_events(START, *FIRST, *_call_block(2, 2, "{}"), *END),
+    [("f1", '{"a":1}'), ("f2", "{}")],
+)
+
+
+def _converse(*events: tuple[str, dict[str, Any]]) -> bytes:
+    all_events = (("messageStart", {"role": "assistant"}), *events, ("messageStop", {"stopReason": "tool_use"}))
+    return b"".join(write_event(name, json.dumps(node).encode()) for name, node in all_events)
+
+
+def _converse_call(number: int, at: int, text: str) -> list[tuple[str, dict[str, Any]]]:
+    start = {"toolUse": {"toolUseId": f"t{number}", "name": f"f{number}"}}
+    return [
+        ("contentBlockStart", {"contentBlockIndex": at, "start": start}),
+        ("contentBlockDelta", {"contentBlockIndex": at, "delta": {"toolUse": {"input": text}}}),
+        ("contentBlockStop", {"contentBlockIndex": at}),
+    ]
+
+
+ODD["a text and a call in one block"] = (
+    "bedrock-converse",
+    _converse(
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hi"}}), *_converse_call(1, 0, '{"a":1}')
+    ),
+    [("f1", '{"a":1}'), ("", "Hi")],
 )
 AMBIGUOUS = {
     "a piece of a call that says nothing": (
@@ -355,6 +409,49 @@ def test_citations_that_come_with_the_signature_of_a_text_are_kept(target: str, 
     assert [(text.text, [(one.url, one.title) for one in text.citations]) for text in texts] == [
         ("Spain won it.", [("https://a.example", "a.example")])
     ]
+
+
+REPAIRED_REQUESTS: dict[str, dict[str, Any]] = {
+    "anthropic": {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Go"}],
+        "tools": [{"name": name, "input_schema": {"type": "object"}} for name in ("f1", "f2")],
+    },
+    "bedrock-converse": {
+        "messages": [{"role": "user", "content": [{"text": "Go"}]}],
+        "toolConfig": {
+            "tools": [
+                {"toolSpec": {"name": name, "inputSchema": {"json": {"type": "object"}}}} for name in ("f1", "f2")
+            ]
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "bedrock-converse"])
+def test_a_repair_continues_in_the_blocks_that_have_passed(protocol: str) -> None:
+    """The first block passes as it came, with the number that it has. What is repaired goes on in the same blocks."""
+    bad, good = '{"a": 1,}', '{"b": 2}'
+    data = (
+        _write_events(START, *_call_block(1, 1, bad), *_call_block(2, 2, good), *END)
+        if protocol == "anthropic"
+        else _converse(*_converse_call(1, 1, bad), *_converse_call(2, 2, good))
+    )
+    exchange = Exchange(find_codec(protocol), find_codec(protocol), Options(repair_calls=True, stream=True, model="m"))
+    exchange.translate_request(json.dumps(REPAIRED_REQUESTS[protocol]).encode())
+    stream = StreamTranslation(exchange)
+    out = b"".join(stream.feed(frame) for frame in find_codec(protocol).http.framing.split_frames(data))
+    frames = [frame.data for frame in read_frames(find_codec(protocol).http.framing.write_text(out + stream.close()))]
+    texts: dict[int, str] = {}
+    for node in frames:
+        delta = node.get("delta") or {}
+        text = delta.get("partial_json") or (delta.get("toolUse") or {}).get("input")
+        if text:
+            at = node.get("index", node.get("contentBlockIndex"))
+            texts[at] = texts.get(at, "") + text
+    assert {at: json.loads(text) for at, text in texts.items()} == {0: {"a": 1}, 1: {"b": 2}}
+    starts = [node for node in frames if "content_block" in node or "start" in node]
+    assert [node.get("index", node.get("contentBlockIndex")) for node in starts] == [0, 1]
 
 
 OTHER_CALLS: dict[str, tuple[dict[str, Any], ...]] = {

@@ -181,7 +181,7 @@ class AnswerSteps(Struct, eq=False):
         return [replace(event, frame=None) if rewrite else event]
 
     def pass_opaque_event(self, event: ev.OpaqueEvent) -> list[ev.Event]:
-        if event.failure is None or not self.seal_slots.is_cross_protocol:
+        if event.failure is None:
             return self.pass_event(event)
         self.failure = event.failure
         return [ev.ResponseFailed(event.failure)]
@@ -309,7 +309,7 @@ class AnswerSteps(Struct, eq=False):
         if kind is Call and slots.is_cross_protocol and not open_part.is_freeform and open_part.part.kind != FREEFORM:
             arguments = open_part.arguments
             if arguments.strip() and not is_object_text(arguments):
-                out += self._end_broken_call(event.incomplete)  # several calls may end at the end of a choice
+                out += self._end_broken_call(False)  # several calls may end at the end of a choice
                 self.broken_call = open_part
                 return out
             if open_part.guard is not None:

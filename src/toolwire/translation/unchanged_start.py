@@ -80,10 +80,11 @@ class UnchangedStart:
             return []
         self._end_texts()
         for event in self._repaired:
-            is_opaque = type(event) is ev.OpaqueEvent
-            if not is_opaque or self._opaque_left:
-                self._sent_events.append(event)
-                self._opaque_left -= is_opaque
+            if isinstance(event, ev.OpaqueEvent):
+                if event.failure is not None or not self._opaque_left:
+                    continue
+                self._opaque_left -= 1
+            self._sent_events.append(event)
         frames, self._waiting_frames, self._received, self._repaired = self._waiting_frames, [], [], []
         self._has_parts = False
         return frames

@@ -143,7 +143,7 @@ class StreamReader(FrameReader):
         if len(self._events) == before:
             is_ignorable = read is not None or kind == "ping"
             self._events.append(ev.OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
-        elif raw.event == kind:
+        elif raw.event == kind and not self.is_frame_changed:
             self._make_template(raw, node, self._events[-1])
 
     def _read_non_object(self, raw: Frame, path: Path, error: Malformed) -> None:
@@ -268,6 +268,8 @@ class StreamReader(FrameReader):
         part = read_part(expect_object(wire, at), at, self._reading)
         block = self._blocks[number] = _OpenBlock(self._block_count, part)
         self._block_count += 1
+        if number != block.index or "index" not in node:
+            self._renumber(node, block, path)
         self._has_calls = self._has_calls or type(part) is Call
         if block.delta_kind == "opaque":
             block.wire = dict(wire)
@@ -287,7 +289,16 @@ class StreamReader(FrameReader):
         block = self._blocks.get(number) if number is not None else None
         if block is None:
             self._fail_stream(f"block {_number_text(number)} is not open")
+        elif number != block.index or "index" not in node:
+            self._renumber(node, block, path)
         return block
+
+    def _renumber(self, node: Object, block: _OpenBlock, path: Path) -> None:
+        """Clients find a block by its position: the frame gets a number that is right."""
+        what = "the blocks were numbered in another order than they started, or not at all"
+        self._unknown_fields.setdefault((None, "index"), odd_shape(path, "index", what))
+        node["index"] = block.index
+        self.is_frame_changed = True
 
     def _read_block_delta(self, node: Object, path: Path) -> None:
         block = self._find_block(node, path)

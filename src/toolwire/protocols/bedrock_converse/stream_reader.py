@@ -32,7 +32,7 @@ from toolwire.core.json_values import (
     get_text,
     is_object_text,
 )
-from toolwire.core.provenance import not_verbatim
+from toolwire.core.provenance import not_verbatim, odd_shape
 from toolwire.core.sse import Frame, HalfJoiner
 from toolwire.protocols.bedrock_converse.content import (
     ResponseReadContext,
@@ -57,10 +57,12 @@ _TEXT, _THOUGHT, _CALL, _OTHER = "text", "reasoningContent", "toolUse", "other"
 class _OpenBlock:
     """A block whose deltas are still coming."""
 
-    __slots__ = ("index", "kind", "member", "pieces", "start", "wires")
+    __slots__ = ("index", "kind", "member", "number", "pieces", "start", "wires")
 
-    def __init__(self, index: int, kind: str, member: str, start: Object) -> None:
-        self.index = index
+    def __init__(self, number: int, kind: str, member: str, start: Object) -> None:
+        self.number = number
+        """How many blocks have started before it."""
+        self.index = -1
         """Of its part; -1 until the part starts."""
         self.kind = kind
         self.member = member
@@ -81,6 +83,7 @@ class StreamReader(FrameReader):
         self._reading = ResponseReadContext(NAME)
         self._blocks: dict[int, _OpenBlock] = {}
         self._part_count = 0
+        self._block_count = 0
         self._has_calls = False
         self._finish: Finish | None = None
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
@@ -222,8 +225,19 @@ class StreamReader(FrameReader):
         before = self._blocks.pop(number, None)
         if before is not None:
             self._end_block(before, path)
-        block = self._blocks[number] = _OpenBlock(-1, kind, member, start)
+        block = self._blocks[number] = _OpenBlock(self._block_count, kind, member, start)
+        self._block_count += 1
         return block
+
+    def _number_frame(self, number: int, path: Path) -> None:
+        """Clients find a block by its number: the frame gets one that belongs to no other block."""
+        block = self._blocks.get(number)
+        if block is not None and block.number != number:
+            what = "the blocks were numbered in another order than they started"
+            odd = odd_shape(path, "contentBlockIndex", what)
+            self._unknown_fields.setdefault((None, "contentBlockIndex"), odd)
+            self._frame.json["contentBlockIndex"] = block.number
+            self.is_frame_changed = True
 
     def _start_part(self, block: _OpenBlock, part: Part) -> None:
         block.index = self._part_count
@@ -241,15 +255,18 @@ class StreamReader(FrameReader):
         member, value = find_member(start, at)
         if member == _THOUGHT:  # not in the schema, and seen by litellm
             self._grow_thought(number, value, (at, member))
+            self._number_frame(number, path)
             return
         inner = expect_object(value, (at, member))
         if member != _CALL or get_text(inner, "type", (at, member)) is not None:
             self._open_block(number, _OTHER, member, inner, path)
+            self._number_frame(number, path)
             return
         before = self._blocks.get(number)
         if before is not None and before.kind == _CALL and before.start == inner:
             raise Malformed(path, f"the call {inner.get('toolUseId')!r} starts twice")
         block = self._open_block(number, _CALL, member, inner, path)
+        self._number_frame(number, path)
         part = read_part({member: {"input": {}, **inner}}, at, self._reading)
         assert isinstance(part, Call)
         self._has_calls = True
@@ -265,10 +282,12 @@ class StreamReader(FrameReader):
         grow = _DELTA_READERS.get(member)
         if grow is not None:
             grow(self, number, value, (at, member))
+            self._number_frame(number, path)
             return
         block = self._blocks.get(number)
         if block is not None and block.kind == _OTHER and block.member == member:
             block.wires.append(value)
+            self._number_frame(number, path)
         else:
             self._events.append(ev.OpaqueEvent(member, Origin(NAME, path, self._frame.json), False, self._frame))
 
@@ -331,7 +350,9 @@ class StreamReader(FrameReader):
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
         self._start_response()
-        block = self._blocks.pop(self._find_number(node, path), None)
+        number = self._find_number(node, path)
+        self._number_frame(number, path)
+        block = self._blocks.pop(number, None)
         if block is not None:
             self._end_block(block, path)
 
