@@ -16,6 +16,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
+from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import read_frames
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock-converse")
@@ -412,6 +413,10 @@ def test_citations_that_come_with_the_signature_of_a_text_are_kept(target: str, 
 
 
 REPAIRED_REQUESTS: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "messages": [{"role": "user", "content": "Go"}],
+        "tools": [{"type": "function", "function": {"name": name}} for name in ("f1", "f2")],
+    },
     "anthropic": {
         "max_tokens": 9,
         "messages": [{"role": "user", "content": "Go"}],
@@ -452,6 +457,44 @@ def test_a_repair_continues_in_the_blocks_that_have_passed(protocol: str) -> Non
     assert {at: json.loads(text) for at, text in texts.items()} == {0: {"a": 1}, 1: {"b": 2}}
     starts = [node for node in frames if "content_block" in node or "start" in node]
     assert [node.get("index", node.get("contentBlockIndex")) for node in starts] == [0, 1]
+
+
+INTERLEAVED = {
+    "openai-chat": _chat(
+        _piece(0, "c1", "f1", ""),
+        _piece(1, "c2", "f2", ""),
+        _piece(1, arguments='{"b":'),
+        _piece(0, arguments='{"a":1,'),
+        _piece(1, arguments="2}"),
+        _piece(0, arguments="}"),
+    ),
+    "anthropic": _write_events(
+        START,
+        *[
+            event
+            for pair in zip(_call_block(1, 0, '{"a":1,}'), _call_block(2, 1, '{"b":2}'), strict=True)
+            for event in pair
+        ],
+        *END,
+    ),
+}
+
+
+@pytest.mark.parametrize("protocol", INTERLEAVED)
+def test_calls_between_each_other_are_repaired_as_two(protocol: str) -> None:
+    """What the client has of the second call is not written once more when the first one is repaired."""
+    codec = find_codec(protocol)
+    exchange = Exchange(codec, codec, Options(repair_calls=True, stream=True, model="m"))
+    exchange.translate_request(json.dumps(REPAIRED_REQUESTS[protocol]).encode())
+    stream = StreamTranslation(exchange)
+    out = b"".join(map(stream.feed, codec.http.framing.split_frames(INTERLEAVED[protocol]))) + stream.close()
+    answer: Any = PEERS[protocol].fold_stream([frame for frame in read_frames(out.decode()) if frame.text]).body
+    if protocol == "anthropic":
+        calls = [(block["name"], block["input"]) for block in answer["content"]]
+    else:
+        functions = [call["function"] for call in answer["choices"][0]["message"]["tool_calls"]]
+        calls = [(one["name"], json.loads(one["arguments"])) for one in functions]
+    assert sorted(calls) == [("f1", {"a": 1}), ("f2", {"b": 2})]
 
 
 OTHER_CALLS: dict[str, tuple[dict[str, Any], ...]] = {

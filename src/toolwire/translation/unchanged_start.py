@@ -12,7 +12,7 @@ from typing import Final
 
 from toolwire.core import events as ev
 from toolwire.core.framing import Framing
-from toolwire.core.ir import Text
+from toolwire.core.ir import Call, Text
 
 _MAX_OPAQUE: Final = 1000
 """Events that only one protocol knows, and that the writer is told. The first ones matter: in Chat they announce the
@@ -36,6 +36,10 @@ class UnchangedStart:
         self._has_parts = False
         """Do the waiting frames say something of a part?"""
         self._is_over = False
+        self._open_call = -1
+        """The part that is a call which has not ended."""
+        self._is_interleaved = False
+        """Came more of another part in a call? The new writer would hold it back, and the client has it already."""
         self._sent_events: list[ev.Event] = []
         self._opaque_left = _MAX_OPAQUE
         self._last_delta: ev.Delta = ev.TextDelta(-1, "")
@@ -53,10 +57,21 @@ class UnchangedStart:
         self._received += received
         self._repaired += repaired
         self._held_size += sum(map(_event_size, received)) - sum(map(_event_size, repaired))
+        for event in repaired:
+            self._follow_call(event)
         for event in received:
             self._is_over = self._is_over or isinstance(event, (ev.ResponseEnd, ev.ResponseFailed))
             is_beside = isinstance(event, (ev.ResponseStart, ev.UsageUpdate, ev.OpaqueEvent))
             self._has_parts = self._has_parts or not is_beside
+
+    def _follow_call(self, event: ev.Event) -> None:
+        index = getattr(event, "index", self._open_call)
+        if self._open_call >= 0 and index != self._open_call:
+            self._is_interleaved = True
+        elif isinstance(event, ev.PartStart) and isinstance(event.part, Call):
+            self._open_call = index
+        elif isinstance(event, ev.PartEnd):
+            self._open_call = -1
 
     def send_text(self, delta: ev.Delta, text: str) -> bool:
         """A text of the same part as a delta, which the repair has not changed, can be sent. False if it must wait."""
@@ -70,7 +85,9 @@ class UnchangedStart:
 
     @property
     def is_changed(self) -> bool:
-        """Do the repaired events say something else about their parts?"""
+        """Do the repaired events say something else about their parts, or in an order that is not written?"""
+        if self._is_interleaved:
+            return True
         return not (self._is_waiting or self._is_over) and _outline(self._received) != _outline(self._repaired)
 
     def take_frames(self) -> list[ev.Event | bytes]:

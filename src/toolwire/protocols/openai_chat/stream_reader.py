@@ -463,7 +463,10 @@ class StreamReader(FrameReader):
         self._start_named_calls(choice)
         if call.name:
             self._end_complete_calls(choice)
-        return choice.add_call(call, index)
+        choice.add_call(call, index)
+        if call.call_index and call.name and not choice.calls[-2].is_closed:
+            self._start_call(choice, call)  # the call before it goes on: what comes of either must be told apart
+        return call
 
     def _add_names(
         self, call: OpenCall, delta: Object, inner: Object, name: str, has_arguments: bool, path: Path
