@@ -497,6 +497,33 @@ def test_calls_between_each_other_are_repaired_as_two(protocol: str) -> None:
     assert sorted(calls) == [("f1", {"a": 1}), ("f2", {"b": 2})]
 
 
+BESIDE_EMPTY = {
+    "a call": (_piece(0, "c1", "f1", "{}"), _piece(1, "c2", "f2", '{"b":2}')),
+    "a malformed call": (_piece(0, "c1", "f1", "{}"), _piece(1, "c2", "f2", "{'b':2}")),
+    "a malformed call, in pieces": (
+        *(_piece(0, "c1", "f1", ""), _piece(0, arguments="{}")),
+        *(_piece(1, "c2", "f2", ""), _piece(1, arguments="{'b':"), _piece(1, arguments="2}")),
+    ),
+    "a text and a malformed call": (
+        *({"content": "Hi"}, _piece(0, "c1", "f1", "{}"), {"content": " there"}),
+        _piece(1, "c2", "f2", "{'b':2}"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BESIDE_EMPTY)
+def test_a_call_without_arguments_beside_a_repaired_one_is_written_once(what: str) -> None:
+    codec = find_codec("openai-chat")
+    exchange = Exchange(codec, codec, Options(repair_calls=True, stream=True, model="m"))
+    exchange.translate_request(json.dumps(REPAIRED_REQUESTS["openai-chat"]).encode())
+    stream = StreamTranslation(exchange)
+    data = _chat(*BESIDE_EMPTY[what])
+    out = b"".join(map(stream.feed, codec.http.framing.split_frames(data))) + stream.close()
+    answer: Any = PEERS["openai-chat"].fold_stream([frame for frame in read_frames(out.decode()) if frame.text]).body
+    functions = [call["function"] for call in answer["choices"][0]["message"]["tool_calls"]]
+    assert [(one["name"], json.loads(one["arguments"])) for one in functions] == [("f1", {}), ("f2", {"b": 2})]
+
+
 OTHER_CALLS: dict[str, tuple[dict[str, Any], ...]] = {
     "a piece is lost": (_make_item_event(_call_item(1)), _arguments('{"a'), _done(_call_item(1, '{"b":1}'))),
     "a piece is doubled": (

@@ -307,7 +307,8 @@ class StreamReader(FrameReader):
 
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Open a part for this channel, if it is not open already; a change of channel ends the part before."""
-        if choice.channel == channel and choice.channel_key == key and part is None:
+        goes_on = choice.channel == channel and choice.channel_key == key and part is None
+        if goes_on and not choice.holds_arguments:
             return
         self._end_open_part(choice)
         if choice.calls:
@@ -448,7 +449,7 @@ class StreamReader(FrameReader):
         if open_call.part_index >= 0:
             if text:
                 self._events.append(ev.ArgumentsDelta(open_call.part_index, text, self._frame))
-        elif open_call.name and not open_call.is_unbegun:
+        elif open_call.name and open_call.length:
             self._start_call(choice, open_call)
         if "extra_content" in delta and (seal := read_seal(delta, path, ReadContext(NAME))) is not None:
             open_call.seal = seal
@@ -487,8 +488,10 @@ class StreamReader(FrameReader):
         self._add_seal(call)
 
     def _start_named_calls(self, choice: OpenChoice) -> None:
-        """Start the last call, if it waits for more of its name: something else has begun."""
+        """Start the last call, if it waits for more of its name or for arguments behind `{}`: something else has begun.
+        A repair waits with its frames until then, because a client that has them would get `{}` twice."""
         if choice.calls and choice.calls[-1].part_index < 0 and choice.calls[-1].name:
+            choice.calls[-1].release_held_back()
             self._start_call(choice, choice.calls[-1])
 
     def _end_complete_calls(self, choice: OpenChoice) -> None:
@@ -505,7 +508,7 @@ class StreamReader(FrameReader):
     # --- the end ---
 
     def _end_response(self) -> None:
-        if not self._part_count and not any(choice.finish for choice in self._choices.values()):
+        if not self._part_count and not any(one.finish or one.holds_arguments for one in self._choices.values()):
             self._fail(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME)
             return
         for index in sorted(self._choices):

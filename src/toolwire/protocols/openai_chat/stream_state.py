@@ -183,6 +183,10 @@ class OpenChoice(Struct, eq=False):
     part_offset: int = 0
     text_length: int = 0
 
+    @property
+    def holds_arguments(self) -> bool:
+        return bool(self.calls) and self.calls[-1].held_back is not None
+
     def count_text(self, text: str) -> None:
         """Citations count positions in the answer's text, without reasoning and refusals."""
         if self.channel == "text":
