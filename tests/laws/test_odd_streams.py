@@ -262,6 +262,13 @@ AMBIGUOUS = {
         "anthropic",
         _write_events(*[{**START, "message": {**MESSAGE, "id": None}}] * 2, BLOCK, *END),
     ),
+    "an end inside of a call": ("anthropic", _write_events(START, *_call_block(1, 0, '{"a":1,"b')[:2], END[1])),
+    "an end inside of a call, with a reason": (
+        "anthropic",
+        _write_events(
+            START, *_call_block(1, 0, '{"a":1')[:2], {**END[0], "delta": {"stop_reason": "tool_use"}}, END[1]
+        ),
+    ),
     "arguments without a start": (
         "anthropic",
         _write_events(START, WORD | {"delta": {"type": "input_json_delta", "partial_json": "{}"}}, STOP, *END),
@@ -503,6 +510,10 @@ BESIDE_EMPTY = {
     "a malformed call, in pieces": (
         *(_piece(0, "c1", "f1", ""), _piece(0, arguments="{}")),
         *(_piece(1, "c2", "f2", ""), _piece(1, arguments="{'b':"), _piece(1, arguments="2}")),
+    ),
+    "a text in between": (
+        *({"content": "Hi"}, _piece(0, "c1", "f1", ""), {"content": " there"}, _piece(0, arguments="{}")),
+        _piece(1, "c2", "f2", "{'b':2}"),
     ),
     "a text and a malformed call": (
         *({"content": "Hi"}, _piece(0, "c1", "f1", "{}"), {"content": " there"}),

@@ -233,6 +233,11 @@ class StreamReader(FrameReader):
         if not self._block_count and self._finish is None:
             self._fail(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME)
             return
+        if self._finish is None or self._finish.kind == "calls":
+            for block in self._blocks.values():
+                if block.delta_kind == "call" and block.pieces and not is_object_text("".join(block.pieces)):
+                    self._fail(truncated_stream_failure("a call has not ended"), _SILENT_FRAME)
+                    return
         self._start_response()
         self._end_response()
 

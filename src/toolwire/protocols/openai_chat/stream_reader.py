@@ -308,7 +308,7 @@ class StreamReader(FrameReader):
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Open a part for this channel, if it is not open already; a change of channel ends the part before."""
         goes_on = choice.channel == channel and choice.channel_key == key and part is None
-        if goes_on and not choice.holds_arguments:
+        if goes_on and not (choice.calls and choice.calls[-1].part_index < 0):
             return
         self._end_open_part(choice)
         if choice.calls:
