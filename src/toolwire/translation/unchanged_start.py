@@ -36,10 +36,12 @@ class UnchangedStart:
         self._has_parts = False
         """Do the waiting frames say something of a part?"""
         self._is_over = False
-        self._open_call = -1
-        """The part that is a call which has not ended."""
+        self._choices: dict[int, int] = {}
+        """The choice of each part that has not ended."""
+        self._open_calls: dict[int, int] = {}
+        """The part of each choice that is a call which has not ended."""
         self._is_interleaved = False
-        """Came more of another part in a call? The new writer would hold it back, and the client has it already."""
+        """Came more of another part of its choice in a call? The new writer would hold it back, and the client has it already."""
         self._sent_events: list[ev.Event] = []
         self._opaque_left = _MAX_OPAQUE
         self._last_delta: ev.Delta = ev.TextDelta(-1, "")
@@ -65,13 +67,19 @@ class UnchangedStart:
             self._has_parts = self._has_parts or not is_beside
 
     def _follow_call(self, event: ev.Event) -> None:
-        index = getattr(event, "index", self._open_call)
-        if self._open_call >= 0 and index != self._open_call:
+        if not isinstance(event, ev.PartEvent):
+            return
+        index = event.index
+        if isinstance(event, ev.PartStart):
+            self._choices[index] = event.choice
+        choice = self._choices.get(index, 0)
+        if self._open_calls.get(choice, index) != index:
             self._is_interleaved = True
         elif isinstance(event, ev.PartStart) and isinstance(event.part, Call):
-            self._open_call = index
+            self._open_calls[choice] = index
         elif isinstance(event, ev.PartEnd):
-            self._open_call = -1
+            self._choices.pop(index, None)
+            self._open_calls.pop(choice, None)
 
     def send_text(self, delta: ev.Delta, text: str) -> bool:
         """A text of the same part as a delta, which the repair has not changed, can be sent. False if it must wait."""
