@@ -24,7 +24,8 @@ _OPENERS: Final = (
     r"|no problem|confirmed|understood|again|so|absolutely|of course|step \d+)"
 )
 find_own_clauses = re.compile(
-    r"\b(?:let(?:['’]s| me| us)|(?:i|we)(?:['’]ll| will| need to| have to| should| must| want to"
+    r"\b(?:i|we) [^.,;:]{3,40} and will |\b(?:let(?:['’]s| me| us)|(?:i|we)(?:['’]ll| will| need to| have to| should"
+    r"| must| want to"
     r"|['’]m(?: now)? going to"
     r"| am(?: now)? going to|['’]re going to|(?:['’]d| would) like to (?=see|know|check|look|understand|find)"
     r"|['’]d (?:rather|better)(?! not| ask))"
@@ -60,7 +61,8 @@ match_telling = re.compile(
     r"|that) (?!(?:in(?:to)?|on|to) (?:an?|the|your) \w)|write (?:it|this|that|one|out)(?! so\b)|add that"
     r"|make (?:a|my|one) point|make it (?:concrete|clear)|get to the point|build up|see (?:to it|that)"
     r"|have (?!an? look|another look)|swap (?!the|out|in)|weigh|veto|oppos|contest|prevent|postpon|delay|abandon"
-    r"|justif|motivat|hold(?:ing)? (?:it|this|that|back|off)\b|writ(?:e|ing) (?:it |this |that |them )?down|preface"
+    r"|list(?:ing)? (?:the|your|my|some) options|(?:correct|set) the record|justif|motivat|hold(?:ing)? (?:it|this"
+    r"|that|back|off)\b|writ(?:e|ing) (?:it |this |that |them )?down|preface"
     r"|parrot|impersonat|spare|caption|stress\b|draw)\w*",
     re.IGNORECASE,
 ).match
@@ -73,18 +75,17 @@ TEXT_NOUNS: Final = frozenset(
 )
 """Nouns for texts. A sentence about one announces no call."""
 MAYBE_TEXT_NOUNS: Final = frozenset(
-    """abbreviation acronym agent ambiguity analogy angle answer argument armchair assistant attack blame block
-    bot brace bracket call caveat character chase chest clause coat command completion compromise conclusion
-    confusion conversation court crime danger dialog dice dignity disaster disclaimer dot doubt drama elephant
-    emphasis envelope essay ethic evil explanation exploit expression fault fiction format formatting frame gear
-    grammar grievance ground hair hermes hint horizon idea illusion injection input instance instruction joke json
-    jsonl latex letter line literal llama lyric malware markdown mask meaning message mind mistake mistral
-    misunderstanding model mouth movie myth note objection opinion option outline parody passage patience
-    philosophy poetry popcorn post privilege prompt proposal prose protocol question quote qwen recap record
-    remark rendering reply representation request response rule rumour saying scene sequence shape sketch sonnet
-    soul speech spelling stage statement story style suspense tag talk template temptation tension text theorem
-    theory thought threat token tone tool translation trust truth turn utterance variant villain warning wire
-    word xml yaml""".split()
+    """abbreviation acronym agent ambiguity analogy angle answer argument armchair assistant attack blame block bot
+    brace bracket call caveat character chase chest clause coat command completion compromise conclusion confusion
+    conversation court crime danger dialog dice dignity disaster disclaimer dot doubt drama elephant emphasis
+    envelope essay ethic evil explanation exploit expression fault fiction format formatting frame gear grammar
+    grievance ground hair hermes hint horizon idea illusion injection input instance instruction joke json jsonl
+    latex letter line literal llama lyric malware markdown mask meaning message mind mistake mistral
+    misunderstanding model mouth movie myth note objection opinion outline parody passage patience philosophy poetry
+    popcorn post privilege prompt proposal prose protocol question quote qwen recap remark rendering reply
+    representation request response rule rumour saying scene sequence shape sketch sonnet soul speech spelling stage
+    statement story style suspense tag talk template temptation tension text theorem theory thought threat token
+    tone tool translation trust truth turn utterance variant villain warning wire word xml yaml""".split()
 )
 """Those that may be worked on, too, if the call names them, and those that no tool works on."""
 LINKS: Final = frozenset(
@@ -125,7 +126,8 @@ find_pointing = re.compile(
     r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g|i\.e|such as|he|she|would|could"
     r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"
-    r"|\b(?:here|below|above)\W*$|\bfrom the (?:log|transcript|manual)\b|\braw (?:output|text|form)\b|^(?!fix|do\b"
+    r"|\b(?:here|below|above)\W*$|\bfrom the (?:log|transcript|manual)\b|\braw (?:output|text|form)\b|^(?!fix|commit"
+    r"|finish|do\b"
     r"|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"
     r"|reproduc|confirm|verif)\S+(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$"
     r"|\b(?:this|these) (?:in|from|on|at) .*[:：]\W*$|\bone by hand\b|\b(?:this|that) one\W*$"

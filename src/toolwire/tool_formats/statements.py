@@ -59,7 +59,8 @@ _NOT_DONE: Final = _find(
         (?:nothing|none of (?:it|this|them)) (?:was|is|has been|gets?|goes|will be|went)
         """
     ),
-    r"(?:^\W*|\b(?:i|we|it|this|that|which)(?:['’]\w+| \w+){0,2} )(?:stopped|stopping|skipped|skipping|cancelled"
+    r"(?:^\W*|\b(?:i|we)(?:['’]\w+| \w+){0,2} |\b(?:it|this|that|which)(?: was| is| got| were|['’]s) )(?:stopped"
+    r"|stopping|skipped|skipping|cancelled"
     r"|canceled|aborted|abandoned|withheld|rejected|blocked|quarantined)\b",
     r"^\W*(?:no|nope|not|don['’]t|do not|never|stop|nothing|nobody|none|hard pass|absolutely not|certainly not)\b"
     r"(?! (?:\w+ )?(?:match|hit|result|duplicate|conflict|error|sign|trace|such|other|luck|open|new|problem|issue|usage"
@@ -77,7 +78,7 @@ _IS_ASKED: Final = _find(
     _words(
         r"""
         what (?:this|it) means, you['’](?:d|ll), if (?:i|we) (?:were|was|had|did), (?:shall|should) i, yours, yourself,
-        approv(?:e|al), permission(?! (?:error|denied|check|bit)), (?:your|my) consent, go-ahead,
+        approv(?:e|al), (?:your|without|for) permission, permission to, (?:your|my) consent, go-ahead,
         confirmation(?! (?:page|mail|e-mail|number|code|screen)), suggestion, recommend\w*, propos\w+, suppos\w+,
         theoretical\w*, hypothetic\w*, imagin\w+, pretend\w*, tip, hint,
         (?:whenever|once|if|unless|until|when|as soon as|after|before) you, for you (?:is )?to,

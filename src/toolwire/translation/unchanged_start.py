@@ -41,7 +41,8 @@ class UnchangedStart:
         self._open_calls: dict[int, int] = {}
         """The part of each choice that is a call which has not ended."""
         self._is_interleaved = False
-        """Came more of another part of its choice in a call? The new writer would hold it back, and the client has it already."""
+        """Came more of another part of its choice in a call? The new writer would hold it back, and the client has it
+        already."""
         self._sent_events: list[ev.Event] = []
         self._opaque_left = _MAX_OPAQUE
         self._last_delta: ev.Delta = ev.TextDelta(-1, "")
