@@ -311,6 +311,18 @@ def test_brackets_that_begin_no_call_are_passed_together(piece: str) -> None:
     assert large - small < 2000
 
 
+def test_a_long_line_in_pieces_is_searched_at_its_end() -> None:
+    """A line of 3 MB took a second when the answer ended: all of it was searched for blocks of markup."""
+
+    def end_line(count: int) -> int:
+        reader = TextReader(TOOLS, FORMATS)
+        for piece in ["Hello ", *["'" * 100] * count]:
+            assert reader.feed(piece) == [piece]
+        return count_steps(lambda: reader.close(False))
+
+    assert end_line(1000) == end_line(100)
+
+
 MARKS = sorted({
     *OPENINGS, *reasoning_marks.END_TOKENS, *reasoning_marks.CALL_ENDS, *reasoning_marks.STRAY_CLOSINGS,
     *reasoning_marks.ANSWER_MARKS, *reasoning_marks.ANSWER_TOKENS, *reasoning_marks.OPENING_MARKS,

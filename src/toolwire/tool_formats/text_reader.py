@@ -192,7 +192,7 @@ class TextReader:
 
     def _end_plain_text(self) -> None:
         if self._plain_texts:
-            self._quotes.pass_text("".join(self._plain_texts))
+            self._quotes.pass_text("".join(self._plain_texts)[-MAX_BEFORE:])
             self._plain_texts.clear()
 
     # --- what is sent ---
