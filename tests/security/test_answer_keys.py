@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.misbehaving_providers import Peer, client, provider, send_post
-from toolwire.gateway.http.answer_keys import MAX_HELD, AnswerKeys
+from toolwire.gateway.http.answer_keys import MAX_BODY, MAX_HELD, AnswerKeys
 from toolwire.gateway.http.client import LARGE_HIDDEN
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.redact import KeyFilter
@@ -314,6 +314,22 @@ def test_keys_of_large_bodies_are_hidden_in_a_thread(monkeypatch: pytest.MonkeyP
     assert isinstance(large, bytes)
     assert large.endswith(b' [key]"}')
     assert [name.startswith("toolwire-large-work") for name in threads] == [False, True]
+
+
+def test_large_bodies_are_searched_for_keys_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of 12 MB with escaped umlauts held up the event loop for 200 ms, although it ran in a thread."""
+    sizes: list[int] = []
+    is_clean = KeyFilter.is_clean
+
+    def note_size(known: KeyFilter, data: bytes) -> bool:
+        sizes.append(len(data))
+        return is_clean(known, data)
+
+    monkeypatch.setattr(KeyFilter, "is_clean", note_size)
+    text = ("\u00e4" * 50 + KEY) * 10_000
+    shown = AnswerKeys(KeyFilter([KEY])).clean_body(json.dumps({"text": text}).encode())
+    assert json.loads(shown) == {"text": text.replace(KEY, "[key]")}
+    assert max(sizes) < 2 * MAX_BODY
 
 
 def test_a_whole_answer_without_a_key_stays_as_it_is() -> None:

@@ -117,8 +117,10 @@ class AnswerKeys:
         return out
 
     def clean_body(self, data: bytes) -> bytes:
-        """A whole body without keys, also those that several of its strings spell."""
-        data = self.feed(data) + self.close()
+        """A whole body without keys, also those that several of its strings spell. Large ones are searched in slices:
+        a search holds up the event loop also where it runs in a thread."""
+        slices = [data[at : at + MAX_BODY] for at in range(0, len(data), MAX_BODY)]
+        data = b"".join([*map(self.feed, slices), self.close()])
         if len(data) > MAX_BODY or self.known.is_clean(data) or _EVENT_LINE.search(data) is not None:
             return data
         strings = sorted(_find_strings(data), key=lambda one: not one.name)  # those of lists last
