@@ -21,7 +21,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.exchange_records import make_record
-from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole_answer
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    CLIENTS,
+    Served,
+    answer,
+    ask,
+    body_of,
+    error_of,
+    path_of,
+    request_of,
+    stage,
+    stream_steps,
+    text_of,
+    whole_answer,
+)
 from step_count import count_steps
 from toolwire import Stream, translate
 from toolwire.core.ir import Call, Failure
@@ -31,9 +45,12 @@ from toolwire.core.sse import SseSplitter, split_after_frames
 from toolwire.gateway.exchange.client_body import MAX_VALUES, has_too_many_values
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.features.responses import history, service
+from toolwire.gateway.features.responses.recorder import StreamTap
 from toolwire.gateway.http.client import Decompressor
 from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.pipeline import attempt
+from toolwire.gateway.pipeline.attempt import LARGE_PIECE
 from toolwire.gateway.surfaces.console import detail, endpoints, rows, sessions
 from toolwire.gateway.surfaces.console.detail import describe_exchange
 from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines, json_line, json_line_head
@@ -52,6 +69,7 @@ from toolwire.schema.strict import convert_to_strict, strict_problems
 from toolwire.schema.validate import schema_problems, value_problems
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -582,3 +600,61 @@ def test_a_stored_conversation_is_not_compacted_by_the_event_loop(
         assert ask(served.port, "POST", "/v1/responses", json.dumps(asked).encode()).status == 200
         assert len(scene.asked[-1].body) > LARGE_BODY
     assert threads == {name: {"toolwire-large-work"} for name in names}
+
+
+def watch_threads(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, threads: dict[str, dict[str, int]]) -> None:
+    """Note in which threads a function runs, and the longest result in each."""
+    work = getattr(owner, name)
+
+    def note_thread(*args: Any) -> Any:
+        done = work(*args)
+        found = threads.setdefault(name, {})
+        thread = threading.current_thread().name.partition("_")[0]
+        found[thread] = max(found.get(thread, 0), len(done) if isinstance(done, bytes) else 0)
+        return done
+
+    monkeypatch.setattr(owner, name, note_thread)
+
+
+STREAMS = [("openai-chat", PassthroughStream), ("anthropic", StreamTranslation), ("openai-responses", StreamTap)]
+
+
+@pytest.mark.parametrize(("client", "reader"), STREAMS, ids=["passed", "translated", "stored"])
+def test_a_long_event_of_a_stream_is_not_read_by_the_event_loop(
+    client: str, reader: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event of 16 MB took more than a second. What is short is translated where it arrives."""
+    threads: dict[str, dict[str, int]] = {}
+    watch_threads(monkeypatch, reader, "feed", threads)
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    with stage(tmp_path, "", store) as served:
+        for text, is_long in (("Hello there.", False), ("a word " * LARGE_BODY, True)):
+            threads.clear()
+            scene = served.scene("openai-chat", stream_steps("openai-chat", text))
+            more = {"store": True} if client == "openai-responses" else {}
+            request = json.dumps(request_of(client, scene.model, True, **more)).encode()
+            got = ask(served.port, "POST", path_of(client, scene.model, True), request)
+            assert (got.status, text_of(client, got, True)) == (200, text)
+            longest = {thread: size for thread, size in threads["feed"].items() if size > LARGE_PIECE}
+            assert list(longest) == (["toolwire-large-work"] if is_long else [])
+            assert ("toolwire-large-work" in threads["feed"]) is is_long
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_large_answer_of_another_shape_is_not_read_by_the_event_loop(
+    stream: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole answer to a request for a stream, or a list where the protocol has a text."""
+    threads: dict[str, dict[str, int]] = {}
+    watch_threads(monkeypatch, attempt, "decode", threads)
+    text = "a word " * LARGE_BODY
+    body = body_of("openai-chat", ScriptedAnswer(text))
+    if not stream:
+        body["choices"][0]["message"]["content"] = [{"type": "text", "text": text}]
+    with stage(tmp_path) as served:
+        scene = served.scene("openai-chat", answer(200, json.dumps(body).encode()))
+        request = json.dumps(request_of("openai-chat", scene.model, stream)).encode()
+        got = ask(served.port, "POST", path_of("openai-chat", scene.model, stream), request)
+        assert got.status == 200
+        assert text_of("openai-chat", got, stream) == text if stream else got.json() == body
+    assert set(threads["decode"]) == {"toolwire-large-work"}

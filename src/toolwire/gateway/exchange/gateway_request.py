@@ -485,6 +485,8 @@ class StartedStream(Struct, eq=False):
     headers: Mapping[str, str]
     pending_output: list[bytes] = []
     response_ended: bool = False
+    silent_size: int = 0
+    """Bytes of the provider since something last came of them: the start of a long event, or text that waits."""
 
 
 AttemptAnswer: TypeAlias = Reply | StartedStream | AttemptFailed

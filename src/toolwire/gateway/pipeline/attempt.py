@@ -56,6 +56,9 @@ from toolwire.translation.tool_rounds import Rounds
 MAX_RESPONSE = 256 * 1024 * 1024
 FIRST_CONTENT_SECONDS = 15.0
 """How long the start of a stream waits for its first content, where no heartbeat is set."""
+LARGE_PIECE = 32 * 1024
+"""Bytes of a stream, with those of which nothing has come yet, from which on they are translated in a thread: a text
+of many calls takes a microsecond for each."""
 MAX_PAUSES = 16
 REFUSED_ROUNDS = 2
 """Rounds after the last one in which every tool call is refused, and rounds with nothing but calls of tools that rules
@@ -280,7 +283,7 @@ async def _read_whole_response(
     )
     try:
         if prepared.is_passthrough and not is_stream:
-            passed = _pass_response(request, upstream, headers, data)
+            passed = await _pass_response(request, upstream, headers, data)
             if request.running.counts_use:
                 await _note_least(request, prepared, data)
             return passed
@@ -374,26 +377,29 @@ def _looks_like_stream(data: bytes) -> bool:
     return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
-def _pass_response(
+async def _pass_response(
     request: GatewayRequest, upstream: Upstream, headers: Mapping[str, str], data: bytes
 ) -> Reply | AttemptFailed:
     """Record usage, model and tool calls of a response that passes through. Raises Malformed if it is not a response
     at all."""
     codec, record, telemetry = upstream.codec, request.record, request.runtime.telemetry
     reply = Reply(200, client_response_headers(request, upstream, headers, ()), data)
-    peek = codec.peek_response(data)
+    peek_at = codec.peek_response
+    peek = peek_at(data) if len(data) < LARGE_BODY else await run_in_thread(partial(peek_at, data))
     if peek is not None:
         telemetry.end_call(request.running, peek.usage)
         record.answer.usage, record.answer.model = peek.usage, peek.model
         if peek.called_tools:
             record.answer.tool_calls = tuple(zip(peek.called_tools, peek.called_tools, strict=True))
         return reply
-    response = codec.read_response(expect_object(decode(data), None))
+    response = await run_by_size(len(data), lambda: codec.read_response(expect_object(decode(data), None)))
     telemetry.end_call(request.running, response.usage)
     record.answer.usage, record.answer.model = response.usage, response.model
     record.answer.set_tool_calls(response.called_tools, str)
     if response.failure is None:
-        return reply if not response.unknown_fields else _mend_shapes(request, upstream, headers, response, reply)
+        if not response.unknown_fields:
+            return reply
+        return await run_by_size(len(data), lambda: _mend_shapes(request, upstream, headers, response, reply))
     if response.id:
         return error_replies.provider_error(response.failure, reply)
     # Without an id it is an error that was sent with status 200: the client must see that in the status.
@@ -478,10 +484,26 @@ async def _wait_for_content(request: GatewayRequest, started: StartedStream) -> 
             return error_replies.transport_error(request, started.request.upstream, data)
         if not data:
             started.response_ended = True
-            started.pending_output.append(stream.close())
+            started.pending_output.append(await close_stream(started))
             return None
-        started.pending_output.append(stream.feed(data))
+        started.pending_output.append(await _feed_stream(started, data))
     return None
+
+
+async def _feed_stream(started: StartedStream, data: bytes) -> bytes:
+    """What comes of a piece of a stream."""
+    started.silent_size = size = started.silent_size + len(data)
+    feed = started.stream.feed
+    out = feed(data) if size < LARGE_PIECE else await run_in_thread(partial(feed, data))
+    if out:
+        started.silent_size = 0
+    return out
+
+
+async def close_stream(started: StartedStream) -> bytes:
+    """What comes at the end of a stream, where what has waited is translated."""
+    close = started.stream.close
+    return close() if started.silent_size < LARGE_PIECE else await run_in_thread(close)
 
 
 async def _stream_whole_response(
@@ -492,15 +514,17 @@ async def _stream_whole_response(
     data = await started.response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
         return error_replies.transport_error(request, upstream, data)
+    weight = _weigh_answer(started.request.exchange, data)
     try:
-        if isinstance(decode(data), list):
-            started.pending_output += [stream.feed(data), stream.close()]
-        else:
-            started.pending_output.append(stream.feed_whole_response(data))
+        started.pending_output.append(await run_by_size(weight, partial(_feed_whole_response, stream, data)))
     except Malformed as bad:
         return error_replies.unreadable_response(request, upstream, bad)
     started.response_ended = True
     return None
+
+
+def _feed_whole_response(stream: StreamTranslation, data: bytes) -> bytes:
+    return stream.feed(data) + stream.close() if isinstance(decode(data), list) else stream.feed_whole_response(data)
 
 
 # --- further rounds of one answer ---

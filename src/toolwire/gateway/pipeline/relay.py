@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,10 +28,13 @@ from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import request_id_headers
+from toolwire.gateway.http.large_work import run_in_thread
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.models.amounts import cost_header
 from toolwire.gateway.pipeline.attempt import (
+    LARGE_PIECE,
     ask_next_round,
+    close_stream,
     end_stream_call,
     run_leftover_tool_calls,
 )
@@ -245,9 +249,10 @@ async def relay_stream(
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(request, started)
-    write = _make_writer(request, gate, started, output)
+    write, change = _make_writer(request, gate, started, output)
+    forwarder = Forwarder(started, write, change, output, passed)
     try:
-        (write if passed is None else passed.pass_on)(b"".join(started.pending_output))
+        await forwarder.send_pending()
         while True:
             if gate is not None and gate.has_work_due:
                 output.write_nowait(await gate.finish_due_work())
@@ -259,14 +264,14 @@ async def relay_stream(
                 if failure is not None:
                     write(stream.fail(failure))
                     break
-            rest = await started.response.pour_into(_make_forwarder(started, write, passed))
+            rest = await forwarder.pour()
             if isinstance(rest, TransportError):
                 write(stream.fail(error_replies.transport_failure(upstream, rest)))
                 break
             if rest is not None:
                 started.response_ended = True
                 # A stream that ends too early becomes a failure here: its reader knows what its end looks like.
-                write(stream.close())
+                await forwarder.send(await close_stream(started))
             elif isinstance(stream, PassthroughStream) and stream.is_cut_off:
                 break
         if gate is not None:
@@ -313,10 +318,12 @@ def _make_end_gate(request: GatewayRequest, started: StartedStream) -> EndGate |
 
 def _make_writer(
     request: GatewayRequest, gate: EndGate | None, started: StartedStream, output: StreamOutput
-) -> Callable[[bytes], bool]:
-    write = output.write_nowait if gate is None else _write_through_gate(gate, started.stream, output)
+) -> tuple[Callable[[bytes], bool], Callable[[bytes], bytes]]:
+    """What writes a piece of the translated stream, and what becomes of the piece before."""
     drop = request.client_codec.http.drop_usage_chunks if started.request.attempt.drops_usage else None
-    return write if drop is None else lambda data: write(drop(data))
+    write = output.write_nowait if gate is None else _write_through_gate(gate, started.stream, output)
+    keep = bytes if gate is None else gate.pass_data
+    return (write, keep) if drop is None else (lambda data: write(drop(data)), lambda data: keep(drop(data)))
 
 
 def _write_through_gate(gate: EndGate, stream: AnswerStream, output: StreamOutput) -> Callable[[bytes], bool]:
@@ -328,22 +335,99 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, output: StreamOutpu
     return write
 
 
-def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool], passed: PassedAnswer | None) -> ChunkSink:
-    """Translates and sends what comes, where it arrives: no task is woken for each piece of a stream."""
-    stream = started.stream
-    feed = stream.feed
-    if not isinstance(stream, PassthroughStream):
-        return lambda data: write(feed(data))
+class Forwarder:
+    """Translates and sends what comes, where it arrives: no task is woken for each piece of a stream. Only what may
+    take long waits for the relay, which has it translated in a thread."""
 
-    def forward(data: bytes) -> bool:
-        out = feed(data)
-        if passed is not None:
-            if out == data:
-                return passed.pass_on(data)
+    def __init__(
+        self,
+        started: StartedStream,
+        write: Callable[[bytes], bool],
+        change: Callable[[bytes], bytes],
+        output: StreamOutput,
+        passed: PassedAnswer | None,
+    ) -> None:
+        self._started, self._write, self._change = started, write, change
+        self._output, self._passed = output, passed
+        self._large: list[bytes] = []
+        """What waits."""
+        stream = started.stream
+        if isinstance(stream, PassthroughStream):
+            self._sink = self._make_passing_sink(stream)
+        else:
+            self._sink = self._make_sink(stream.feed)
+
+    async def send_pending(self) -> None:
+        data = b"".join(self._started.pending_output)
+        if self._passed is not None:
+            self._passed.pass_on(data)
+        else:
+            await self.send(data)
+
+    async def send(self, data: bytes) -> None:
+        """Send what is translated already."""
+        if len(data) < LARGE_PIECE:
+            self._write(data)
+        else:
+            self._output.write_nowait(await run_in_thread(partial(self._change, data)))
+
+    async def pour(self) -> bytes | TransportError | None:
+        """Wait until the stream ends, or something needs the relay."""
+        rest = await self._started.response.pour_into(self._sink)
+        if self._large:
+            await self._forward_large()
+        return rest
+
+    def _make_sink(self, feed: Callable[[bytes], bytes]) -> ChunkSink:
+        started, write = self._started, self._write
+
+        def forward(data: bytes) -> bool:
+            if (started.silent_size or len(data) >= LARGE_PIECE) and self._must_wait(data):
+                return False
+            out = feed(data)
+            started.silent_size = 0 if out else started.silent_size + len(data)
+            return write(out)
+
+        return forward
+
+    def _make_passing_sink(self, stream: PassthroughStream) -> ChunkSink:
+        started, write, feed, passed = self._started, self._write, stream.feed, self._passed
+
+        def forward(data: bytes) -> bool:
+            if (started.silent_size or len(data) >= LARGE_PIECE) and self._must_wait(data):
+                return False
+            out = feed(data)
+            started.silent_size = 0 if out else started.silent_size + len(data)
+            if passed is not None:
+                if out == data:
+                    return passed.pass_on(data)
+                passed.stop_sharing(data)
+            return write(out) and not stream.is_cut_off
+
+        return forward
+
+    def _must_wait(self, data: bytes) -> bool:
+        """Whether a piece may take long, or comes after one that does."""
+        size = self._started.silent_size + len(data)
+        if size < LARGE_PIECE:
+            return False
+        self._started.silent_size = size
+        self._large.append(data)
+        return True
+
+    async def _forward_large(self) -> None:
+        started, passed = self._started, self._passed
+        data, feed, change = b"".join(self._large), started.stream.feed, self._change
+        self._large.clear()
+        out = await run_in_thread(lambda: change(feed(data)))
+        if out:
+            started.silent_size = 0
+        if passed is None:
+            self._output.write_nowait(out)
+            return
+        if out != data:
             passed.stop_sharing(data)
-        return write(out) and not stream.is_cut_off
-
-    return forward
+        passed.pass_on(out)
 
 
 async def _start_next_round(
