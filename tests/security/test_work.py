@@ -42,7 +42,8 @@ from toolwire.core.ir import Call, Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import MAX_SUMMARISED, Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
-from toolwire.gateway.exchange.client_body import MAX_VALUES, has_too_many_values
+from toolwire.gateway.exchange.client_body import MAX_VALUES, ClientBody, has_too_many_values
+from toolwire.gateway.exchange.named_model import NamedModel
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.features.responses import history, service
 from toolwire.gateway.features.responses.recorder import StreamTap
@@ -51,6 +52,7 @@ from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.pipeline.attempt import LARGE_PIECE
+from toolwire.gateway.surfaces import routes
 from toolwire.gateway.surfaces.console import detail, endpoints, rows, sessions
 from toolwire.gateway.surfaces.console.detail import describe_exchange
 from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines, json_line, json_line_head
@@ -658,3 +660,28 @@ def test_a_large_answer_of_another_shape_is_not_read_by_the_event_loop(
         assert got.status == 200
         assert text_of("openai-chat", got, stream) == text if stream else got.json() == body
     assert set(threads["decode"]) == {"toolwire-large-work"}
+
+
+PASSED = {
+    "/v1/chat/completions": ("openai-chat", ClientBody, "write", {}),
+    "/v1/embeddings": ("openai-chat", NamedModel, "rewrite_body", {"input": "a word " * LARGE_BODY}),
+    "/v1/messages/count_tokens": ("anthropic", routes, "parse_object", {}),
+}
+
+
+@pytest.mark.parametrize("path", PASSED)
+def test_a_large_body_is_not_written_by_the_event_loop(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body of 40 MB that passes as it came is searched for some words, and gets another model."""
+    protocol, owner, name, more = PASSED[path]
+    threads: dict[str, dict[str, int]] = {}
+    watch_threads(monkeypatch, owner, name, threads)
+    with stage(tmp_path) as served:
+        scene = served.scene(protocol, answer(200, b"{}"))
+        request = request_of(protocol, scene.model, False, **more)
+        request["messages"][0]["content"] = "a word " * LARGE_BODY
+        ask(served.port, "POST", path, json.dumps(request).encode())
+        assert len(scene.asked[0].body) > LARGE_BODY
+        assert scene.asked[0].json()["model"] == scene.name
+    assert set(threads[name]) == {"toolwire-large-work"}

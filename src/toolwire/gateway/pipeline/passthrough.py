@@ -93,7 +93,8 @@ async def pass_request_through(
     not_admitted = await ask_hooks(stages.admit_forwarded, gateway_request, forwarded)
     if not_admitted is not None:
         return not_admitted.reply
-    gateway_request = replace(gateway_request, body=ClientBody(codec, named.rewrite_body(target.model)))
+    written = await run_by_size(len(body), lambda: named.rewrite_body(target.model))
+    gateway_request = replace(gateway_request, body=ClientBody(codec, written))
     upstream = upstream if earlier is None else replace(upstream, path=earlier.target)
     return await _forward(gateway_request, request, forwarded, upstream, stages)
 
@@ -173,7 +174,7 @@ async def forward_native(request: GatewayRequest, target: Target, path: str, sta
     path."""
     codec, target = request.client_codec, request.choose_account(target)
     upstream = replace(request.runtime.choose_upstream(codec, target, False, request.body.has_tools), path=path)
-    prepared = prepare_native_request(request, upstream)
+    prepared = await run_by_size(len(request.body.data), lambda: prepare_native_request(request, upstream))
     if isinstance(prepared, Failure):
         return error_replies.error_reply(codec, prepared)
     refused = await ask_hooks(stages.check_written, request, prepared)

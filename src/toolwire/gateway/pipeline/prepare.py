@@ -48,11 +48,20 @@ async def prepare_request(request: GatewayRequest, attempt: Attempt) -> Prepared
         and request.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
         and not (upstream.codec.rewritten_markers and request.body.may_have(upstream.codec.rewritten_markers))
     )
-    if can_pass and not request.body.has_lone_halves and _needs_no_reading(request, attempt):
-        return PassthroughRequest(attempt, upstream, request.body.write(upstream.model), request, _make_exchange)
+    data, is_large = request.body.data, len(request.body.data) >= LARGE_BODY
+    if (
+        can_pass
+        and not request.body.has_lone_halves
+        and (
+            written := await run_in_thread(partial(_write_unread, request, attempt))
+            if is_large
+            else _write_unread(request, attempt)
+        )
+        is not None
+    ):
+        return PassthroughRequest(attempt, upstream, written, request, _make_exchange)
     exchange = _make_exchange(request, attempt)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
-    data, is_large = request.body.data, len(request.body.data) >= LARGE_BODY
     try:
         if not exchange.is_cross_protocol:
             await _check_inner_members(request, upstream, exchange)
@@ -76,7 +85,10 @@ async def prepare_request(request: GatewayRequest, attempt: Attempt) -> Prepared
         _note_refused_headers(request, upstream, ledger)
     codes = ledger.codes
     # If the translation changed nothing, what the client has sent is sent: prompt caches keep their prefix.
-    body = translation.body or request.body.write(upstream.model)
+    write = request.body.write
+    body = translation.body or (
+        await run_in_thread(partial(write, upstream.model)) if is_large else write(upstream.model)
+    )
     if not translation.body and not codes:
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(attempt, upstream, body, exchange, None, ())
@@ -193,28 +205,30 @@ def _policy_subject(request: GatewayRequest, upstream: Upstream) -> RuleSubject:
     return RuleSubject(request.client_codec.name, agent, provider, model, request.model, product, name, team)
 
 
-def _needs_no_reading(request: GatewayRequest, attempt: Attempt) -> bool:
-    """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
+def _write_unread(request: GatewayRequest, attempt: Attempt) -> bytes | None:
+    """The bytes to send, if they may be sent without reading them. Not if earlier turns may come from another model."""
     upstream = attempt.upstream
     if not upstream.may_pass_unread or attempt.prompts_tools:
-        return False
+        return None
     if request.model != upstream.model and not request.model.endswith(f"/{upstream.model}"):
-        return False
+        return None
     if request.runtime.policy.rules and active_policy(request, upstream):
-        return False
+        return None
     if upstream.reads_tools and request.body.has_tools():
-        return False
+        return None
     may_describe = upstream.image_model and request.runtime.image_describer is not None
     reads_media = may_describe or upstream.options.binary_results == "summary"
     if reads_media and request.body.may_have(request.client_codec.http.media_markers):
-        return False
+        return None
     limit = upstream.max_tools
     if limit is not None and len(request.body.data) > limit * MIN_TOOL_LENGTH and request.body.tool_count > limit:
-        return False
+        return None
     if request.body.may_have(request.client_codec.http.history_markers):
-        return False
+        return None
     judged = upstream.judged_members
-    return not judged or is_accepted(upstream.codec, upstream.model, request.body.members, judged)
+    if judged and not is_accepted(upstream.codec, upstream.model, request.body.members, judged):
+        return None
+    return request.body.write(upstream.model)
 
 
 def prepare_native_request(request: GatewayRequest, upstream: Upstream) -> PassthroughRequest | Failure:

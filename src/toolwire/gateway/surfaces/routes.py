@@ -565,14 +565,17 @@ async def _ask_provider(request: GatewayRequest, upstream: Upstream, body: Json)
         tools=request.gateway_tools.tools if request.gateway_tools is not None else (),
     )
     exchange = Exchange(request.client_codec, upstream.codec, options)
+
+    def write_body() -> bytes:
+        translated = parse_object(exchange.translate_request(body).body)
+        return encode(endpoint.write_body(translated, upstream.model))
+
     try:
-        translation = await run_by_size(len(request.body.data), lambda: exchange.translate_request(body))
-        translated = parse_object(translation.body)
+        written = await run_by_size(len(request.body.data), write_body)
     except Malformed:
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))
-    body = encode(endpoint.write_body(translated, upstream.model))
-    response = await send_request(request, count_upstream, body, is_billed=False)
+    response = await send_request(request, count_upstream, written, is_billed=False)
     if isinstance(response, TransportError):
         return None
     data = await response.read(MAX_RESPONSE)
