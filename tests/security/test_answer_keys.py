@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.misbehaving_providers import Peer, client, provider, send_post
+from step_count import count_steps
 from toolwire.gateway.http.answer_keys import MAX_BODY, MAX_HELD, AnswerKeys
 from toolwire.gateway.http.client import LARGE_HIDDEN
 from toolwire.gateway.http.connection import TransportError
@@ -314,6 +315,17 @@ def test_keys_of_large_bodies_are_hidden_in_a_thread(monkeypatch: pytest.MonkeyP
     assert isinstance(large, bytes)
     assert large.endswith(b' [key]"}')
     assert [name.startswith("toolwire-large-work") for name in threads] == [False, True]
+
+
+def test_many_texts_that_end_like_a_key_take_linear_time() -> None:
+    """Each was compared with all others: one event of 16 kB with a list of tokens stopped the event loop for seconds."""
+
+    def read(count: int) -> int:
+        keys = AnswerKeys(KeyFilter([KEY]))
+        events = [event({"tokens": [f"{number} {KEY[:1]}" for number in range(count)]}) for _ in range(2)]
+        return count_steps(lambda: [keys.feed(one.encode()) for one in (*events, event({"text": KEY[1:]}))])
+
+    assert read(400) < 5 * read(100)
 
 
 def test_large_bodies_are_searched_for_keys_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from toolwire.gateway.http.redact import HIDDEN_KEY, KeyFilter
@@ -73,6 +73,56 @@ class _Start(NamedTuple):
     pieces: list[_Piece]
     event: int
     """The number of the event that brought the last piece."""
+    number: int = 0
+    """Counts the starts, the latest last."""
+
+
+class _Starts:
+    """The starts of keys that wait for more, by their texts' slots. An event can have thousands of them, but only as
+    many different texts as keys have starts: a search looks at each of these once."""
+
+    def __init__(self) -> None:
+        self._by_slot: dict[_Slot, _Start] = {}
+        self._slots: dict[bytes, dict[_Slot, None]] = {}
+        """The slots of each text of a start, the latest last."""
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_slot)
+
+    def __iter__(self) -> Iterator[_Start]:
+        return iter(self._by_slot.values())
+
+    def put(self, slot: _Slot, start: _Start) -> None:
+        """A slot that has none."""
+        self._count += 1
+        self._by_slot[slot] = start._replace(number=self._count)
+        self._slots.setdefault(start.text, {})[slot] = None
+
+    def pop(self, slot: _Slot) -> _Start | None:
+        start = self._by_slot.pop(slot, None)
+        if start is not None:
+            slots = self._slots[start.text]
+            del slots[slot]
+            if not slots:
+                del self._slots[start.text]
+        return start
+
+    def clear(self) -> None:
+        self._by_slot.clear()
+        self._slots.clear()
+
+    def find_latest(self, goes_on: Callable[[bytes], bool]) -> _Start | None:
+        """The latest of those whose text goes on."""
+        found = [self._by_slot[next(reversed(slots))] for text, slots in self._slots.items() if goes_on(text)]
+        return max(found, key=lambda start: start.number, default=None)
+
+    def forget_old(self, events: int) -> None:
+        old = [
+            slot for slot, start in self._by_slot.items() if events - start.event > EVENTS_PER_LETTER * len(start.text)
+        ]
+        for slot in old:
+            self.pop(slot)
 
 
 class AnswerKeys:
@@ -94,7 +144,7 @@ class AnswerKeys:
         """The number of the first one."""
         self._held_size = 0
         self._events = 0
-        self._starts: dict[_Slot, _Start] = {}
+        self._starts = _Starts()
         self._last_texts: dict[_Slot, bytes] = {}
         """The strings of the last event that was searched."""
 
@@ -161,13 +211,13 @@ class AnswerKeys:
         elif not is_cut and line.startswith(_EVENT_START):
             self._events += 1
             self._search_event(line)
-            self._forget_old_starts()
+            self._starts.forget_old(self._events)
         return self._release()
 
     def _release(self) -> bytes:
         """The lines that no start of a key waits in, without the keys that were found in them."""
         end = self._first_line + len(self._lines)
-        end = min((start.pieces[0].line for start in self._starts.values()), default=end)
+        end = min((start.pieces[0].line for start in self._starts), default=end)
         count = end - self._first_line
         lines, self._lines = self._lines[:count], self._lines[count:]
         self._held_size -= sum(map(len, lines))
@@ -180,11 +230,6 @@ class AnswerKeys:
             lines[number - self._first_line] = line
         self._first_line = end
         return b"".join(lines)
-
-    def _forget_old_starts(self) -> None:
-        for slot, start in list(self._starts.items()):
-            if self._events - start.event > EVENTS_PER_LETTER * len(start.text):
-                del self._starts[slot]
 
     def _search_event(self, line: bytes) -> None:
         indexes, counts, texts = tuple(_INDEX.findall(line)), dict[bytes, int](), dict[_Slot, bytes]()
@@ -209,16 +254,15 @@ class AnswerKeys:
         pieces, text = self._cut_keys(pieces, before + letters.text)
         begin = self.known.find_start(text)
         if begin < len(text) and not (is_repeated and len(text) - begin < len(letters.text)):
-            self._starts[slot] = _Start(text[begin:], _skip_letters(pieces, begin), self._events)
+            self._starts.put(slot, _Start(text[begin:], _skip_letters(pieces, begin), self._events))
 
     def _take_start(self, slot: _Slot, text: bytes) -> _Start | None:
         """The start of a key before a text. Clients also put the texts of several parts together, so it may be the end
         of another text, if the key goes on here; perhaps it also goes on there."""
-        own = self._starts.pop(slot, None)
+        own = self._starts.pop(slot)
         if own is not None and self.known.goes_on(own.text, text):
             return own
-        others = reversed(self._starts.values())
-        return next((one for one in others if self.known.goes_on(one.text, text)), own)
+        return self._starts.find_latest(lambda start: self.known.goes_on(start, text)) or own
 
     def _cut_keys(self, pieces: list[_Piece], text: bytes) -> tuple[list[_Piece], bytes]:
         """Hide the keys in the text of these pieces. What follows the last one."""
