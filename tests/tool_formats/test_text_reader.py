@@ -15,7 +15,7 @@ from tool_formats.reading import every_split, offer_tools, read_pieces, split_ra
 from tool_formats.tools import TOOLS
 from tool_formats.written_calls import WRITERS
 from toolwire.call_repair.offered_tools import OfferedTools
-from toolwire.tool_formats import reader_states, reasoning_marks, text_reader
+from toolwire.tool_formats import quoted_text, reader_states, reasoning_marks, text_reader
 from toolwire.tool_formats.formats import FORMATS
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.mentions import MAX_BEHIND
@@ -321,6 +321,14 @@ def test_a_long_line_in_pieces_is_searched_at_its_end() -> None:
         return count_steps(lambda: reader.close(False))
 
     assert end_line(1000) == end_line(100)
+
+
+@pytest.mark.parametrize("line", ["[code=" * 100_000, "{code:" * 100_000], ids=["bbcode", "jira"])
+def test_openings_of_blocks_that_do_not_end_are_not_searched_to_the_end_of_the_line(line: str) -> None:
+    """Each was: 16 kB stopped the event loop for a quarter of a second, and this would take minutes."""
+    block = quoted_text._OpenBlock()
+    block.pass_lines(line)
+    assert not block.kind
 
 
 MARKS = sorted({

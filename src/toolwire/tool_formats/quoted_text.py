@@ -59,8 +59,9 @@ _OTHER_TAGS: Final = (
 """Tags that show nothing: those of calls and thinking, which the reader knows, and those that HTML need not close."""
 _TAG_END: Final = _closing(r"<(?P<slash>/)?(?P<name>[A-Za-z][\w.-]*)(?:\s[^<>\n]*)?(?<!/)>")
 
+# What an opening may hold is bounded, or many of them in one line would each be searched to its end.
 _BLOCKS: Final[dict[str, _Block]] = {
-    "span": _Block(r"(?<!`)(?P<span_ticks>`++)(?:(?!(?P=span_ticks))[^\n])*+(?P=span_ticks)", None),
+    "span": _Block(r"(?<!`)(?P<span_ticks>`++)(?:(?!(?P=span_ticks))[^\n]){0,1000}+(?P=span_ticks)", None),
     "fence": _Block(
         r"^[ ]{0,3}(?P<fence_name>`{3,}|~{3,})[^`\n]*$", _closing(r"^[ ]{0,3}(?P<name>`{3,}|~{3,})[ \t]*$")
     ),
@@ -78,10 +79,11 @@ _BLOCKS: Final[dict[str, _Block]] = {
         _closing(r"^(?P<name>([-.=+_*/])\2{3,})[ \t]*$"),
     ),
     "bbcode": _Block(
-        r"\[(?P<bbcode_name>code|quote|noparse|pre)(?:=[^\]\n]*)?\]", _closing(r"\[/(?P<name>code|quote|noparse|pre)\]")
+        r"\[(?P<bbcode_name>code|quote|noparse|pre)(?:=[^\]\n]{0,200})?\]",
+        _closing(r"\[/(?P<name>code|quote|noparse|pre)\]"),
     ),
     "jira": _Block(
-        r"\{(?P<jira_name>code|noformat|quote)(?::[^}\n]*)?\}", _closing(r"\{(?P<name>code|noformat|quote)\}")
+        r"\{(?P<jira_name>code|noformat|quote)(?::[^}\n]{0,200})?\}", _closing(r"\{(?P<name>code|noformat|quote)\}")
     ),
     "wiki": _Block(r"\{\{\{", _closing(r"\}\}\}")),
     "raw": _Block(r"\{%-?\s*raw\s*-?%\}", _closing(r"\{%-?\s*endraw")),
