@@ -89,9 +89,15 @@ class ProviderObjects:
         if not guarded and not pools:
             return request
         http, body = request.client_codec.http, request.body
-        if body.may_have(http.creation_markers):
+
+        def search() -> tuple[bool, bool]:
+            may_create = body.may_have(http.creation_markers)
+            return may_create, body.may_have(http.object_markers) or _has_escaped_letter(body.data)
+
+        may_create, may_name = await run_by_size(len(body.data), search)
+        if may_create:
             request = replace(request, watch_objects=partial(self._watch_response, request))
-        if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
+        if not may_name:
             return request
         members = request.client_codec.request_members
         # Who only chooses an account judges nothing: the client's bytes may pass.
@@ -116,7 +122,8 @@ class ProviderObjects:
         http = upstream.codec.http
         if not http.objects_have_names or not self.guards(upstream.provider):
             return None
-        if not any(body.find(marker) >= 0 for marker in http.object_markers):
+        find = body.find
+        if not await run_by_size(len(body), lambda: any(find(marker) >= 0 for marker in http.object_markers)):
             return None
         members = upstream.codec.request_members
         read = partial(decode, body, max_bytes=len(body))
@@ -131,7 +138,8 @@ class ProviderObjects:
         if not body.data or not self.guards(provider):
             return None
         if request.content_type.lower().startswith("multipart/form-data"):
-            return _refuse_form(gateway_request.client_codec.request_members.objects, request.content_type, body.data)
+            objects = gateway_request.client_codec.request_members.objects
+            return await run_by_size(len(body.data), lambda: _refuse_form(objects, request.content_type, body.data))
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
         members = gateway_request.client_codec.request_members
