@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from material import CORPUS, needs_corpus
+from toolwire.gateway.models.loopback import tool_calls
 from toolwire.gateway.models.loopback.tool_calls import find_values, make_arguments, make_value
 from toolwire.schema.standard import convert_to_standard
 
@@ -85,6 +86,14 @@ def test_arguments_are_made_of_the_text(wanted: dict[str, Any], text: str, expec
     if "INTEGER" not in str(wanted):
         Draft202012Validator({key: inner for key, inner in wanted.items() if key != "allOf"}).validate(made)
     assert make_arguments(wanted, find_values(text)) == made
+
+
+@pytest.mark.parametrize("piece", ["-", "w-", "w--", "1", "“", "`"])
+def test_long_words_of_a_prompt_are_read_once(piece: str) -> None:
+    """4,000 letters stopped the event loop for 0.2 seconds, and so many would take minutes."""
+    text = piece * 500_000
+    for pattern in (tool_calls._PAIR, tool_calls._QUOTED_PROMPT, *tool_calls._VALUE_PATTERNS.values()):
+        assert not list(pattern.finditer(text))
 
 
 @pytest.mark.parametrize("schema", [None, True, False, 5, [], {"type": 7}, {"$ref": "#/nowhere"}, {"type": "string"}])

@@ -35,13 +35,14 @@ _STOP_WORDS = frozenset(
 )
 _CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
-_PAIR = re.compile(r"(?<![\w/])([A-Za-z_][\w-]*)\s*[=:]\s*(?!//)(\"[^\"]*\"|'[^']*'|`[^`]*`|[^\s,;]+)")
+_PAIR = re.compile(r"(?<![\w/])(?<!\w-)(?<!\w--)([A-Za-z_][\w-]*)\s*[=:]\s*(?!//)(\"[^\"]*\"|'[^']*'|`[^`]*`|[^\s,;]+)")
+# A word is tried at its beginning only, or one of 4,000 letters would be read 4,000 times.
 _VALUE_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "fenced": re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL),
-    "quoted": re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|“([^”]+)”|(?<!\w)'([^'\n]+)'(?!\w)"),
+    "quoted": re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|“([^“”]+)”|(?<!\w)'([^'\n]+)'(?!\w)"),
     "token": re.compile(
-        r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?"
-        r"|(?<![\w/.])(?:(?:~|\.{1,2})?/[\w.@+-][\w./@+-]*|(?:[\w@+-]+/)+[\w@+-]*\.?\w+|[\w-]+\.[A-Za-z]\w{0,4})(?![\w/])"
+        r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?"
+        r"|(?<![\w/.@+-])(?:(?:~|\.{1,2})?/[\w.@+-][\w./@+-]*|(?:[\w@+-]+/)+[\w@+-]*\.?\w+|[\w-]+\.[A-Za-z]\w{0,4})(?![\w/])"
     ),
     "name": re.compile(  # with the letters of its state or country: `San Francisco, CA` is one place
         r"(?<=[a-z,:;] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*(?:, [A-Z]{2,3}\b)?)"
@@ -49,7 +50,7 @@ _VALUE_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "number": re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,10})?(?!\w|\.\d)"),
 }
 """Each value is masked when it is found, so that the following patterns do not find it again."""
-_QUOTED_PROMPT = re.compile(r'\s*"[^"]*`[^"]*"\s*')
+_QUOTED_PROMPT = re.compile(r'\s*"[^"`]*`[^"]*"\s*')
 """opencode puts quotation marks around a prompt of several words: the code in it is meant, not all of it."""
 
 
