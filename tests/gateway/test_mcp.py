@@ -751,3 +751,5 @@ def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
 def test_what_is_shown_of_a_server_hides_what_is_not_for_all() -> None:
     assert read({"url": "https://$USER@x/$KEY/mcp?key=abc"}, KEY="k").display_name == "https://$USER@x/$KEY/mcp"
     assert read({"command": "x --api-key abc --token=def --port 1"}).display_name == "x --api-key … --token=… --port 1"
+    long = "key-" * 50_000  # in a file of a folder that somebody has cloned; it would take hours
+    assert read({"command": f"x {long}"}).display_name.startswith("x key-")

@@ -35,7 +35,7 @@ SERVER_NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_-]{0,30}(?<!_)")
 the first `__` is the server, so the names of two servers never clash."""
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_SECRET_ARGUMENT = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[= ])\S+")
+_SECRET_ARGUMENT = re.compile(r"(?i)(?<![\w-])(\w*+-(?=[\w-]*(?:key|token|secret|passw))[\w-]*+[= ])\S+")
 """A command line argument whose name says that its value is a secret."""
 
 
