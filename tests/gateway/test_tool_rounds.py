@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.raw_exchange import ask, path_of, request_of
 from gateway.test_prefixes import prefix
 from gateway.test_provider_changes import assert_sealed, elements
+from toolwire.translation.exchange import Exchange
 
 MODELS = {
     "openai-chat": "chat/deepseek-reasoner",
@@ -98,6 +101,23 @@ def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, tar
     talk.steps += plain.steps
     assert client.turn().text == "Hello."
     assert talk.refused == []
+
+
+def test_the_schemas_of_tools_are_not_translated_by_the_event_loop(
+    provider: Provider, tooled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of a few words has all tools of the servers, and 20 large schemas took a third of a second."""
+    threads: set[str] = set()
+    translate = Exchange.translate_request
+
+    def note(*given: Any) -> Any:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return translate(*given)
+
+    monkeypatch.setattr(Exchange, "translate_request", note)
+    talk = provider.script(ScriptedAnswer("Hello."))
+    assert open_conversation(tooled, talk, "openai-chat", "anthropic", False).turn().text == "Hello."
+    assert threads == {"toolwire-large-work"}
 
 
 @streamed

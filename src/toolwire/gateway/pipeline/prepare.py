@@ -48,7 +48,8 @@ async def prepare_request(request: GatewayRequest, attempt: Attempt) -> Prepared
         and request.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
         and not (upstream.codec.rewritten_markers and request.body.may_have(upstream.codec.rewritten_markers))
     )
-    data, is_large = request.body.data, len(request.body.data) >= LARGE_BODY
+    data = request.body.data
+    is_large = len(data) >= LARGE_BODY or request.gateway_tools is not None  # whose schemas may be large
     if (
         can_pass
         and not request.body.has_lone_halves

@@ -37,7 +37,7 @@ from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
-from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.http.redact import hide_secrets, redact, safe_name
 from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
@@ -543,9 +543,11 @@ async def count_tokens(gateway_request: GatewayRequest, target: Target) -> Reply
     if count is not None:
         return Reply(200, upstream.reply_headers, encode(endpoint.write_count(count)))
     record.answer.is_estimated = True
+    size = len(gateway_request.body.data)
     if gateway_request.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *gateway_request.gateway_tools.tools))
-    estimate = await run_by_size(len(gateway_request.body.data), lambda: tokens.estimate_tokens(request))
+        size = LARGE_BODY
+    estimate = await run_by_size(size, lambda: tokens.estimate_tokens(request))
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 
@@ -571,7 +573,8 @@ async def _ask_provider(request: GatewayRequest, upstream: Upstream, body: Json)
         return encode(endpoint.write_body(translated, upstream.model))
 
     try:
-        written = await run_by_size(len(request.body.data), write_body)
+        size = len(request.body.data) if request.gateway_tools is None else LARGE_BODY
+        written = await run_by_size(size, write_body)
     except Malformed:
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))
