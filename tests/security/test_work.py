@@ -71,6 +71,7 @@ from toolwire.schema.strict import convert_to_strict, strict_problems
 from toolwire.schema.validate import schema_problems, value_problems
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.signature_memory import memory_keys
 from toolwire.translation.streaming import StreamTranslation
 
 if sys.version_info >= (3, 14):
@@ -307,6 +308,20 @@ values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('ab,{["\\\n', max_size=6),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('ab,{["\\', max_size=3), inner, max_size=5),
 )
+
+
+def test_calls_in_a_row_are_looked_up_in_linear_time() -> None:
+    """Each was looked up with all before it: a request of 128 kB stopped the event loop for half a second."""
+
+    def find_keys(count: int) -> int:
+        items = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(count)]
+        request = CODECS["openai-responses"].read_request({"model": "m", "input": items})
+        found: list[str] = []
+        steps = count_steps(lambda: found.extend(memory_keys(request)))
+        assert len(set(found)) == 2 * count + 1
+        return steps
+
+    assert find_keys(400) < 6 * find_keys(100)
 
 
 def count_marks(value: Any) -> int:

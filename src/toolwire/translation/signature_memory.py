@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -324,17 +326,16 @@ def _strip_for_digest(value: Any) -> Json:
 def memory_keys(request: Request) -> tuple[str, ...]:
     """The keys under which records may be stored: those of calls in turns without seals of their own."""
     found: dict[str, None] = {}
-    run: list[Turn] = []
-    for turn in request.turns:
-        if turn.role != "assistant":
-            run = []
+    for role, turns in groupby(request.turns, attrgetter("role")):
+        if role != "assistant":
             continue
-        run = [*run, turn]
-        calls = unsealed_calls(turn)
-        found |= dict.fromkeys(call.id for call in calls)
-        found[fingerprinted_key(calls, [turn])] = None
+        run = list(turns)
+        calls_of_turns = [*map(unsealed_calls, run)]
+        for turn, calls in zip(run, calls_of_turns, strict=True):
+            found |= dict.fromkeys(call.id for call in calls)
+            found[fingerprinted_key(calls, [turn])] = None
         if len(run) > 1:  # some clients split one turn into several messages
-            found[fingerprinted_key([call for one_turn in run for call in unsealed_calls(one_turn)], run)] = None
+            found[fingerprinted_key([*chain.from_iterable(calls_of_turns)], run)] = None
     found.pop("", None)
     return tuple(found)
 
