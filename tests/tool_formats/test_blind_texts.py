@@ -21,8 +21,8 @@ from toolwire.tool_formats.frame import TextCall
 
 BLIND = Path(__file__).parent / "blind"
 FORMATS = [name for name in WRITERS if name not in WHOLE_OR_LINE]
-FOUND = 1794
-"""Calls of the 2,011 texts that are found, at least."""
+FOUND = 1858
+"""Calls of the 2,078 texts that are found, at least."""
 
 
 class Call(Struct):

@@ -126,7 +126,8 @@ find_pointing = re.compile(
     r"|fictional|for (?:example|instance|reference|the record|illustration)|e\.g|i\.e|such as|he|she|would|could"
     r"|might|(?<!in )may|unless|until you|never|namely|only if)\b|[“”„«»]"
     r"|\bfollowing\b(?! (?:content|command|change|quer|code|file|step|param|arg|edit|tool))"
-    r"|\b(?:here|below|above)\W*$|\bfrom the (?:log|transcript|manual)\b|\braw (?:output|text|form)\b|^(?!fix|commit"
+    r"|\b(?:here|below|above)\W*$|\bfrom the (?:log|transcript|manual)\b|\bgoing by\b|\braw (?:output|text|form)\b"
+    r"|^(?!fix|commit"
     r"|finish|do\b"
     r"|handl|resolv|address|bisect|investigat|debug|refactor|clean|automat"
     r"|reproduc|confirm|verif)\S+(?: to \w+)? (?:this|these|so)\W*$|\b(?:with|by|is|was) (?:this|these)\W*$"
@@ -179,7 +180,8 @@ find_other_time = re.compile(
 ).search
 """That it is done another time."""
 find_finite = re.compile(
-    r"\b(?:is|are|was|were|will|would|can|could|should|must|means?|makes?|gives?|looks?|seems?|has|have|had|does|did"
+    r"\b(?:is|are|was|were)(?:n['’]t)?\b|\b(?:will|would|can|could|should|must|means?|makes?|gives?|looks?|seems?|has"
+    r"|have|had|does|did"
     r"|yields?|returns?|prints?|helps?|works?|fails?|needs?|takes?|costs?|requires?|deletes?|removes?|shows?|wipes?"
     r"|breaks?)\b|, (?:it|this|that|you|they|we|i|the)\b",
     re.IGNORECASE,

@@ -155,7 +155,9 @@ match_outlook = re.compile(
 ).fullmatch
 """What it does with the result."""
 match_reported = re.compile(
-    r".*\b(?:that|whether|if|before|until|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where"
+    r".*\b(?:that|is(?:n['’]t| not) (?:something|anything)|whether|if|before|until|says?|said|told (?:me|us)|thinks?"
+    r"|claims?|why"
+    r"|what|how|when|where"
     r"|(?<!, )which"
     r"|asked"
     r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?)\W*[:：]\W*$"
