@@ -1040,6 +1040,40 @@ def test_rounds_of_one_answer_do_not_pass_a_limit(amount: str, stream: bool, tmp
         )
 
 
+POOL = """[providers.pool]
+protocols = ["anthropic"]
+base_url = "{plain}"
+accounts = [{ name = "a", api_key = "k1-of-the-pool" }, { name = "b", api_key = "k2-of-the-pool" }]
+[models."pooled-*"]
+provider = "pool"
+facts.prices = { input = 1, output = 1, search = 1000 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("client", "amount", "tools"),
+    [
+        ("openai-chat", "tokens_per_day = 400", SEARCH["openai-chat"]),
+        ("anthropic", "dollars_per_day = 4.0002", SEARCH["anthropic"]),
+        ("anthropic", "dollars_per_day = 4", {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}),
+    ],
+    ids=["in a further round", "before it is sent", "for its tools"],
+)
+def test_what_a_limit_refuses_lets_no_account_rest(
+    client: str, amount: str, tools: dict[str, Any], tmp_path: Path
+) -> None:
+    """The keys of others go on with them."""
+    with serve_with_limits(tmp_path, f'[[limits]]\nname = "x"\nkey = ["ana"]\n{amount}\n{POOL}') as served:
+        scene = served.scene("anthropic", paused_answer("One, ", "pause_turn", False), provider="pool", model="pooled")
+        for _ in range(2):
+            got = call(served, client, scene.name, False, sent_key("ana"), max_tokens=100, **tools)
+            read_used_counters(served)
+        assert got.status in (403, 429), got.data
+        assert b"the limit `x`" in got.data
+        health, now = served.gateway.health, time.monotonic()
+        assert not [label for label in ("pool/a", "pool/b") if health.is_resting(label, scene.name, now)]
+
+
 COMPACTED = {"id": "c", "object": "response.compaction", "created_at": 1, "output": []}
 
 

@@ -433,7 +433,7 @@ class AttemptFailed(Struct, frozen=True):
     prompted_tools: bool = False
     """Were the tools in the prompt already?"""
     was_asked: bool = True
-    """Was the provider asked? If not, it is not its fault."""
+    """Was the provider asked, also for the last round of its answer? If not, it is not its fault."""
 
 
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream

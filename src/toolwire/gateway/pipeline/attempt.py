@@ -530,13 +530,17 @@ def _feed_whole_response(stream: StreamTranslation, data: bytes) -> bytes:
 # --- further rounds of one answer ---
 
 
+def _refuse_round(request: GatewayRequest, failure: Failure) -> AttemptFailed:
+    return replace(error_replies.gateway_error(request, failure), was_asked=False)
+
+
 async def ask_next_round(
     request: GatewayRequest, prepared: PreparedRequest, rounds: Rounds, write: Callable[[tuple[Result, ...]], bytes]
 ) -> UpstreamResponse | TransportError | Failure | AttemptFailed:
     """Run the tool calls of a round that are not the client's, and ask the provider to continue, if limits allow it."""
     ended = request.refuse_ended_key()
     if ended is not None:
-        return error_replies.gateway_error(request, ended)
+        return _refuse_round(request, ended)
     results = await _run_round(request, prepared.upstream, rounds)
     if isinstance(results, (TransportError, Failure)):
         return results
@@ -545,7 +549,7 @@ async def ask_next_round(
     reserve = request.running.reserve_round
     refused = await reserve(request.running, prepared.upstream.codec, body) if reserve is not None else None
     if refused is not None:
-        return error_replies.gateway_error(request, refused)
+        return _refuse_round(request, refused)
     send = partial(_send_round, request, prepared, body)
     response = await send()
     for number in range(request.runtime.config.server.retries):

@@ -265,10 +265,12 @@ class Pipeline:
         outcome = failure.code if is_known else status
         is_fault = failure.kind in error_replies.BROKEN_ANSWER_KINDS
         telemetry.record_attempt(request.record, provider, outcome, now - started, is_transport_error=is_fault)
+        if outcome == REFUSED_HERE:
+            return
         is_handled = False
         for after in self.stages.after:
             is_handled |= after(request, target, answer, now)
-        if not is_handled and answer.can_fall_back and outcome != REFUSED_HERE:
+        if not is_handled and answer.can_fall_back:
             settings = (server.cooldown_after, server.cooldown)
             self.runtime.health.record_failure(provider.label, target.model, now, *settings)
 
