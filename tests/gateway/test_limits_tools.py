@@ -518,10 +518,29 @@ def test_a_header_does_not_choose_a_tier(tmp_path: Path) -> None:
 MODEL_FIELDS: dict[str, tuple[dict[str, Any], int]] = {
     "thinking": ({"thinking": {"type": "enabled", "budget_tokens": 1024}, "top_k": 4}, 200),
     "Nova's": ({"inferenceConfig": {"topK": 3}, "reasoningConfig": {"type": "disabled"}}, 200),
-    "nothing": ({"tools": []}, 200),
+    "Cohere's": ({"k": 4, "documents": [{"title": "A page", "snippet": "Words."}]}, 200),
+    "nothing": ({"tools": [], "web_search_options": None}, 200),
+    "tools that a client of Claude runs": (
+        {
+            "tools": [
+                {"type": "computer_20250124", "name": "computer", "display_width_px": 9, "display_height_px": 9},
+                {"type": "bash_20250124", "name": "bash"},
+                {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+                {"type": "memory_20250818", "name": "memory"},
+                {"name": "look", "input_schema": {"type": "object"}},
+            ],
+            "anthropic_beta": ["computer-use-2025-01-24"],
+        },
+        200,
+    ),
     "fast mode": ({"speed": "fast"}, 403),
     "a tier": ({"service_tier": "priority"}, 403),
-    "tools": ({"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}, 403),
+    "tools": (
+        {"tools": [{"name": "look"}, {"type": "code_execution_20250825", "name": "code_execution"}]},
+        403,
+    ),
+    "a tool that is none": ({"tools": ["code_execution"]}, 403),
+    "tools that are no list": ({"tools": {"type": "bash"}}, 403),
     "a search": ({"web_search_options": {"search_context_size": "low"}}, 403),
 }
 

@@ -102,6 +102,9 @@ class ToolCosts(Struct, frozen=True, kw_only=True):
     usual_values: Mapping[str, frozenset[bytes]] = EMPTY_MAPPING
     """Outermost members that make tokens dearer than their price, and the values with which they do not."""
 
+    def is_tokens_only(self, kind: str) -> bool:
+        return any(kind == name or kind.startswith(f"{name}_") for name in self.tokens_only)
+
 
 class RequestMembers(Struct, frozen=True, kw_only=True):
     """The names of the members of a protocol's requests."""

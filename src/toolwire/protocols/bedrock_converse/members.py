@@ -24,8 +24,10 @@ REQUEST_MEMBERS = RequestMembers(
     tool_choices=key_set("toolChoice tool_choice mcp_servers"),
     tool_places=key_set("toolConfig"),
     # Web grounding of Nova is billed for each use, and no answer says how often; guardrails by the length of the text.
-    # The tier `priority` and optimized latency cost more (AWS's pricing page, November 2026).
+    # The tier `priority` and optimized latency cost more (AWS's pricing page, November 2026). Tools of Claude that its
+    # client runs are settings of the model here (AWS's user guide, "Computer use").
     tool_costs=ToolCosts(
+        tokens_only=key_set("custom function computer bash text_editor memory tool_search_tool"),
         members=key_set("guardrailConfig"),
         markers=(b'"toolAddition"',),
         model_settings={"additionalModelRequestFields": FREE_MODEL_FIELDS},

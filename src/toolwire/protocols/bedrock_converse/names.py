@@ -37,7 +37,8 @@ FREE_MODEL_FIELDS = MODEL_FIELDS | key_set(
     """reasoning_config anthropic_beta anthropic_version output_config output_format context_management cache_control
     temperature top_p min_p k p stop stop_sequences seed frequency_penalty presence_penalty repetition_penalty logprobs
     top_logprobs max_tokens max_completion_tokens max_new_tokens max_gen_len response_format chat_template_kwargs
-    enable_thinking safe_prompt preamble safety_mode citation_quality metadata user"""
+    enable_thinking safe_prompt preamble safety_mode citation_quality metadata user documents search_queries_only
+    prompt_truncation raw_prompting return_prompt logit_bias parallel_tool_calls verbosity"""
 )
 """Those that cost nothing but tokens: of all models on Bedrock (its user guide, "Inference request parameters", and the
 parameters of Claude, November 2026)."""

@@ -3,7 +3,7 @@ the `tool_costs` of each protocol (`members.py` there)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
 from toolwire.core.ir import AnyTool, Media, Opaque, Part, Result, Tool, Usage, list_declared_tools, read_service_tier
-from toolwire.core.json_values import encode, parse_object
-from toolwire.core.request_members import ToolCosts
+from toolwire.core.json_values import Json, encode, parse_object
+from toolwire.core.request_members import RequestMembers, ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
 from toolwire.gateway.exchange.inner_members import find_unjudged_tools
@@ -63,10 +63,7 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
     unknown = () if prepared.exchange.is_cross_protocol else _list_unknown(body)
     found = [HostedTool(name) for name in (*costs.members, *known.stored_tools) if _has_value(members, name)]
     found += [HostedTool(name, is_unknown=True) for name in unknown if _has_value(members, name)]
-    for holder, free in costs.model_settings.items():
-        settings = parse_object(bytes(members[holder]), len(sent)) if _has_value(members, holder) else {}
-        chosen = (name for name, value in settings.items() if value not in (None, False, "", [], {}))
-        found += [HostedTool(name, is_unknown=True) for name in chosen if name not in free]
+    found += _list_model_settings(known, members, len(sent))
     found += [HostedTool(marker.decode().strip('"')) for marker in costs.markers if sent.find(marker) >= 0]
     for marker in (one for one in costs.audio_markers if sent.find(one) >= 0):
         if any(_has_audio(part, marker) for turn in body.read_request().turns for part in turn.parts):
@@ -89,6 +86,22 @@ def list_hosted_tools(body: ClientBody, prepared: PreparedRequest) -> tuple[Host
         written = parse_object(sent, len(sent))
         tools = list_declared_tools(codec.read_request(written))
     return (*found, *(hosted for tool in tools if (hosted := _read_tool(costs, tool)) is not None))
+
+
+def _list_model_settings(known: RequestMembers, members: Members, size: int) -> Iterator[HostedTool]:
+    for holder, free in known.tool_costs.model_settings.items():
+        settings = parse_object(bytes(members[holder]), size) if _has_value(members, holder) else {}
+        for name, value in settings.items():
+            is_free = name in free or (name in known.declarations and _cost_tokens_only(known.tool_costs, value))
+            if value and not is_free:
+                yield HostedTool(name, is_unknown=True)
+
+
+def _cost_tokens_only(costs: ToolCosts, tools: Json) -> bool:
+    """For tools that no reader looks for. One without a type is the client's own."""
+    return isinstance(tools, list) and all(
+        isinstance(tool, dict) and costs.is_tokens_only(str(tool.get("type", "custom"))) for tool in tools
+    )
 
 
 @lru_cache(maxsize=32)
@@ -140,7 +153,7 @@ def _read_tool(costs: ToolCosts, tool: AnyTool) -> HostedTool | None:
     if isinstance(tool, Tool):
         return None  # the client runs it
     kind = tool_name(tool).kind
-    if any(kind == name or kind.startswith(f"{name}_") for name in costs.tokens_only):
+    if costs.is_tokens_only(kind):
         return None
     wire = tool.origin.wire if tool.origin is not None else None
     own = wire.get("type") if isinstance(wire, dict) else None
