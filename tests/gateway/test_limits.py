@@ -1055,7 +1055,11 @@ facts.prices = { input = 1, output = 1, search = 1000 }
     [
         ("openai-chat", "tokens_per_day = 400", SEARCH["openai-chat"]),
         ("anthropic", "dollars_per_day = 4.0002", SEARCH["anthropic"]),
-        ("anthropic", "dollars_per_day = 4", {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}),
+        (
+            "anthropic",
+            "dollars_per_day = 4",
+            {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        ),
     ],
     ids=["in a further round", "before it is sent", "for its tools"],
 )

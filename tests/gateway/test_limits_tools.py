@@ -3,9 +3,10 @@ in every protocol, translated or not, unless a rule has dropped them before."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from gateway.raw_exchange import (
     play_script,
     stage,
 )
-from gateway.test_limits import expect_refusal, read_used_counters
+from gateway.test_limits import expect_refusal, read_used_counters, reservations_of
+from toolwire.gateway.features.limits.counters import Charge, Reserved
 from toolwire.gateway.features.limits.hosted_tools import HostedTool
 from toolwire.gateway.models.prices import find_prices
+from toolwire.gateway.store.store import StoreDown
 from toolwire.protocols import CODECS
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
@@ -461,16 +464,39 @@ def test_a_tier_is_reserved_and_counted_with_its_price(
         assert read_used_counters(served) == {"budget/dollars_per_day": 8 * price // 8 + 100 * price}
 
 
+@pytest.mark.parametrize("most", ["0.03", "0.042"])
 @pytest.mark.parametrize("protocol", ["openai-responses", "anthropic"])
-def test_searches_are_reserved(protocol: str, tmp_path: Path) -> None:
+def test_searches_are_reserved(protocol: str, most: str, tmp_path: Path) -> None:
+    """A limit that would be enough for the tokens, or for the searches."""
     tool = {"type": "web_search"} if protocol == "openai-responses" else {"type": "web_search_20250305"}
     few = {"max_output_tokens" if protocol == "openai-responses" else "max_tokens": 100}
-    with serve(tmp_path, LIMIT.replace("100", "0.03")) as served:
+    with serve(tmp_path, LIMIT.replace("100", most)) as served:
         scene = priced_scene(served, protocol)
         assert send(served, protocol, scene, **few).status == 200
         got = send(served, protocol, scene, **few, tools=[{"name": "web_search", **tool}])
         assert re.match(r"this request alone needs about \$0\.04\d*, more", expect_refusal(protocol, got))
         assert len(scene.asked) == 1
+
+
+def test_what_a_search_costs_more_is_reserved_beside_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that was let in does not lose its place to another one while it reserves more."""
+    charged: list[Sequence[Charge]] = []
+    others: list[RawAnswer] = []
+    with serve(tmp_path, f"{LIMIT}parallel_requests = 1\n") as served:
+        scene = priced_scene(served, "anthropic")
+        reserve = reservations_of(served).reserve
+
+        async def reserve_after_another(charges: Sequence[Charge]) -> tuple[str, Reserved] | StoreDown:
+            charged.append(charges)
+            if len(charged) == 2:
+                others.append(await asyncio.to_thread(send, served, "anthropic", scene))
+            return await reserve(charges)
+
+        monkeypatch.setattr(reservations_of(served), "reserve", reserve_after_another)
+        tools = [{"type": "web_search_20250305", "name": "web_search"}]
+        assert send(served, "anthropic", scene, tools=tools).status == 200
+        assert "1 parallel requests, is reached" in expect_refusal("anthropic", others[0])
+        assert read_used_counters(served).keys() == {"budget/dollars_per_day"}
 
 
 def test_audio_is_reserved_with_its_price(tmp_path: Path) -> None:

@@ -143,24 +143,18 @@ class Reservation(Struct, eq=False, gc=False):
     usage: Usage
     """What it will probably use."""
     held: Amounts
-    """What is reserved for it, with its further rounds."""
-    rounds: tuple[tuple[str, int], ...] = ()
-    """The reservations of its further rounds, and how many charges each has."""
+    """What is reserved for it in all."""
+    additions: tuple[tuple[str, int], ...] = ()
+    """What was reserved later: the ids, and how many charges each has."""
 
     def end(self, record: ExchangeRecord) -> None:
         self.limits.settle(record, self, requests=1)
 
-    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int, extra: Usage | None = None) -> bool:
+    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int) -> bool:
         """Is it enough for this request? Not if stored turns were added to it, or if it costs other prices."""
         if self.rules is not rules or (rules.counts_use and size > self.size):
             return False
-        if not rules.counts_dollars:
-            return True
-        is_extra = extra is None or (extra.service_tier, extra.searches) == (
-            self.usage.service_tier,
-            self.usage.searches,
-        )
-        return self.provider.name == provider.name and self.model == model and is_extra
+        return not rules.counts_dollars or (self.provider.name == provider.name and self.model == model)
 
 
 def _find_reservation(running: RunningExchange) -> Reservation | None:
@@ -198,29 +192,45 @@ class Limits:
         model: str,
         body: ClientBody,
         max_output: int | None = None,
-        extra: Usage | None = None,
     ) -> Refusal | None:
         """Reserve what a request to this provider will probably use. The exchange holds it until it ends. A
-        refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows, `extra`
-        what the request uses besides its tokens; None where that is not known yet."""
+        refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows."""
         record = running.record
         rules = self._rules_for(record, provider, model)
         held = _find_reservation(running)
         if held is not None:
-            if held.holds(rules, provider, model, len(body.data), extra):
+            if held.holds(rules, provider, model, len(body.data)):
                 return None  # another attempt at the same provider, or at one with the same limits
-            self.settle(record, held, requests=0)
-            running.holdings = tuple(one for one in running.holdings if one is not held)
-            running.counts_use = False
+            self._release(running, held)
         if not rules.counts_use:
             return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body.data))
         usage = await run_by_size(len(body.data), partial(estimate_usage, body, max_output))
-        if extra is not None:
-            usage = replace(usage, service_tier=extra.service_tier, searches=extra.searches)
         found = self._estimate_use(record, rules, provider, model, usage)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
         return await self._hold(running, rules, found, provider, model, len(body.data), usage)
+
+    async def reserve_extra(self, running: RunningExchange, extra: Usage) -> Refusal | None:
+        """Reserve what a request costs more than what it has reserved: its service tier and its searches."""
+        held = _find_reservation(running)
+        if held is None:
+            return None
+        usage = replace(held.usage, service_tier=extra.service_tier, searches=extra.searches)
+        if usage == held.usage:
+            return None
+        found = self._estimate_use(running.record, held.rules, held.provider, held.model, usage)
+        refusal = found if type(found) is Refusal else await self._add(running.record, held, found)
+        if type(found) is Refusal or refusal is not None:
+            self._release(running, held)
+            return refusal
+        held.usage, held.estimate = usage, found
+        return None
+
+    def _release(self, running: RunningExchange, held: Reservation) -> None:
+        """The request needs another reservation, or gets none."""
+        self.settle(running.record, held, requests=0)
+        running.holdings = tuple(one for one in running.holdings if one is not held)
+        running.counts_use = False
 
     async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
@@ -246,11 +256,10 @@ class Limits:
         id, reserved = result
         self._note_states(rules.rules, charges, reserved)
         if reserved.refused:
-            return self._refuse(rules.rules, charges, reserved, running.record.started_at)
+            return self._refuse(rules.rules, charges, reserved, estimate, running.record.started_at)
         first_call = len(running.record.costs.calls)
-        running.holdings += (
-            Reservation(id, rules, self, estimate, first_call, provider, model, size, usage, estimate),
-        )
+        held = Reservation(id, rules, self, estimate, first_call, provider, model, size, usage, estimate)
+        running.holdings += (held,)
         running.counts_use = rules.counts_use
         running.reserve_round = self.reserve_round if rules.counts_use else None
         return None
@@ -264,23 +273,26 @@ class Limits:
         sent = await run_by_size(len(body), partial(estimate_input, codec, body))
         usage = replace(held.usage, input=sent.input, input_audio=sent.input_audio, input_image=sent.input_image)
         found = self._estimate_use(record, held.rules, held.provider, held.model, usage)
-        if type(found) is Refusal:
-            return found.failure
+        refusal = found if type(found) is Refusal else await self._add(record, held, found)
+        return refusal.failure if refusal is not None else None
+
+    async def _add(self, record: ExchangeRecord, held: Reservation, estimate: Amounts) -> Refusal | None:
+        """Reserve what the next call will probably use, as far as that, with what was used, is more than what is held
+        already."""
         used = self._count_used(record, held)
-        needed = {name: used[name] + found[name] - held.held[name] for name in used}
+        needed = {name: used[name] + estimate[name] - held.held[name] for name in used}
         rules = tuple(rule for rule in held.rules.rules if needed.get(rule.measure, 0) > 0)
         if not rules:
             return None
         charges = _make_charges(rules, needed)
         result = await self._reservations.reserve(charges)
         if type(result) is StoreDown:
-            refusal = self._refuse_unreachable(rules, result)
-            return refusal.failure if refusal is not None else None
+            return self._refuse_unreachable(rules, result)
         id, reserved = result
         self._note_states(rules, charges, reserved)
         if reserved.refused:
-            return self._refuse(rules, charges, reserved, record.started_at).failure
-        held.rounds += ((id, len(charges)),)
+            return self._refuse(rules, charges, reserved, estimate, record.started_at)
+        held.additions += ((id, len(charges)),)
         held.held = {name: max(amount, held.held[name] + needed.get(name, 0)) for name, amount in held.held.items()}
         return None
 
@@ -304,7 +316,7 @@ class Limits:
         used = {"requests": requests, "parallel_requests": 0, **self._count_used(record, reservation)}
         amounts = [min(used[rule.measure], MAX_COUNTED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
-        for id, charges in reservation.rounds:
+        for id, charges in reservation.additions:
             self._reservations.settle(id, (0,) * charges)
 
     def _count_used(self, record: ExchangeRecord, reservation: Reservation) -> dict[str, int]:
@@ -447,16 +459,27 @@ class Limits:
 
     # --- refusals ---
 
-    def _refuse(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved, now: float) -> Refusal:
+    def _refuse(
+        self,
+        rules: Sequence[LimitRule],
+        charges: Sequence[Charge],
+        reserved: Reserved,
+        estimate: Amounts,
+        now: float,
+    ) -> Refusal:
+        """`estimate` is what the call needs in all; a part of that may be held already."""
         refused = [(rules[index], charges[index].amount, reserved.states[index]) for index in reserved.refused]
         for rule, _, _ in refused:
             self._metrics.count(LIMIT_REFUSALS, rule.limit.name, rule.field)
         # The client has to wait for the one that opens last.
-        rule, amount, state = max(refused, key=lambda row: (row[1] > row[0].maximum, _wait_seconds(row[0], row[2])))
-        message = _describe_refusal(rule, amount, state, now)
+        rule, amount, state = max(
+            refused,
+            key=lambda row: (estimate[row[0].measure] > row[0].maximum, _wait_seconds(row[0], row[2])),
+        )
+        message = _describe_refusal(rule, amount, estimate[rule.measure], state, now)
         wait = _wait_seconds(rule, state)
         failure = Failure("rate", message, 429, retry_after=wait)
-        if amount > rule.maximum:  # it never fits, so there is nothing to wait for
+        if estimate[rule.measure] > rule.maximum:  # it never fits, so there is nothing to wait for
             failure = Failure("invalid", message, 400)
         elif wait > MAX_WAIT:
             failure = Failure("quota", message, 429, retry_after=wait, opens_at=int(now + wait))
@@ -596,17 +619,17 @@ def _describe_use(rule: LimitRule, amount: int) -> str:
     return f"{amount:,} {rule.measure.replace('_', ' ')}"
 
 
-def _describe_refusal(rule: LimitRule, amount: int, state: CounterState, now: float) -> str:
+def _describe_refusal(rule: LimitRule, amount: int, whole: int, state: CounterState, now: float) -> str:
     limit = _describe_limit(rule)
-    needs = _describe_use(rule, amount)
-    if amount > rule.maximum:
+    if whole > rule.maximum:
+        needs = _describe_use(rule, whole)
         return f"this request alone needs about {needs}, more than the limit {limit} allows; make it smaller"
     if rule.unit == "none":
         return f"the limit {limit} is reached; it opens when one of these requests ends"
     opens = write_timestamp(now + state.opens_after)
     used = _describe_use(rule, state.taken)
     has_room = rule.measure != "requests" and state.taken < rule.maximum
-    more = f"; this request needs about {needs} more" if has_room else ""
+    more = f"; this request needs about {_describe_use(rule, amount)} more" if has_room else ""
     return f"the limit {limit} is reached: {used} are used or reserved{more}. It opens at {opens}"
 
 

@@ -59,8 +59,7 @@ class LimitStage(Stage):
             return error_replies.gateway_error(request, tools) if rule is not None else None
         refusal = self._limits.refuse_tools(rule, record, provider, model, tools) if rule is not None else None
         if refusal is None and tools:
-            asked = (provider, model, request.body, upstream.options.max_output_tokens, estimate_extra(tools))
-            refusal = await self._limits.reserve(request.running, *asked)
+            refusal = await self._limits.reserve_extra(request.running, estimate_extra(tools))
         return error_replies.limit_error(request, refusal) if refusal is not None else None
 
     async def _reserve(self, request: GatewayRequest, target: Target) -> AttemptFailed | None:
