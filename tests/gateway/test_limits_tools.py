@@ -583,8 +583,9 @@ def test_settings_of_a_model_do_not_pass_a_limit_in_dollars(
         assert converse(served, additionalModelRequestFields="x")[0].status == 400
 
 
-def test_the_largest_output_of_a_model_is_reserved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fields", [{"max_tokens": 4000}, {"inferenceConfig": {"max_new_tokens": 4000}}])
+def test_the_largest_output_of_a_model_is_reserved(fields: dict[str, Any], tmp_path: Path) -> None:
     with serve(tmp_path, LIMIT.replace("100", "0.003"), CONVERSE) as served:
         assert converse(served, inferenceConfig={"maxTokens": 1})[0].status == 200
-        fields = {"inferenceConfig": {"maxTokens": 1}, "additionalModelRequestFields": {"max_tokens": 4000}}
-        assert "this request alone needs about" in converse(served, **fields)[0].json()["message"]
+        got, _ = converse(served, inferenceConfig={"maxTokens": 1}, additionalModelRequestFields=fields)
+        assert "this request alone needs about" in got.json()["message"]

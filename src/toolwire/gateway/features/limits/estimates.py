@@ -81,11 +81,16 @@ def _list_settings(body: ClientBody, keys: _OutputKeys) -> list[tuple[str, Raw]]
     found = [(name, members[name]) for name in members.keys() - keys.others]
     if not keys.settings:
         return found
-    holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
     try:
-        return [member for value in holders for member in list_members(value)]
+        settings = _list_inner(found, keys)
+        return settings + _list_inner(settings, keys)  # those of Nova have some of their own
     except (msgspec.DecodeError, UnicodeError):
         return []
+
+
+def _list_inner(members: list[tuple[str, Raw]], keys: _OutputKeys) -> list[tuple[str, Raw]]:
+    holders = [value for name, value in members if letters_of(name) in keys.settings and bytes(value) != b"null"]
+    return [member for value in holders for member in list_members(value)]
 
 
 def _read_limit(value: Raw) -> float:
