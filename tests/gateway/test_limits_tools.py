@@ -427,6 +427,19 @@ def test_a_tier_whose_price_is_known_is_counted() -> None:
         assert spoken.is_counted(find_prices(openai, model, 1.8e9)) is is_known
 
 
+@pytest.mark.parametrize("more", ["", 'on_unknown_price = "open"\n'])
+@pytest.mark.parametrize(
+    "tier", [b"1e999", b"true", b"[1e999]", b"{}", b'{"type":{}}', b'"pri\\u006frity"', b'"\\ud800"']
+)
+def test_a_tier_that_is_none_is_no_error_of_the_gateway(tier: bytes, more: str, tmp_path: Path) -> None:
+    with serve(tmp_path, LIMIT + more) as served:
+        for protocol, path in (("openai-chat", "/v1/chat/completions"), ("openai-responses", "/v1/responses")):
+            scene = priced_scene(served, protocol)
+            turns = b'"messages":[{"role":"user","content":"Hi"}]' if protocol == "openai-chat" else b'"input":"Hi"'
+            body = b'{"model":"%b","service_tier":%b,%b}' % (scene.name.encode(), tier, turns)
+            assert ask(served.port, "POST", path, body).status in (200, 400, 403)
+
+
 OPENAI = '[providers.openai]\nprotocols = ["{protocol}"]\nbase_url = "{plain}"\napi_key = "k"\n'
 TIERS: dict[str, tuple[str, dict[str, str], int]] = {
     "usual": ("openai-chat", {"service_tier": "default"}, 10_000),

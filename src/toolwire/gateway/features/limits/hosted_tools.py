@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-import msgspec
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, Members
 from toolwire.core.ir import AnyTool, Media, Opaque, Part, Result, Tool, Usage, list_declared_tools, read_service_tier
-from toolwire.core.json_values import Json, encode, parse_object
+from toolwire.core.json_values import Json, decode, encode, parse_object
 from toolwire.core.request_members import RequestMembers, ToolCosts
 from toolwire.gateway.exchange.client_body import ClientBody, decode_members
 from toolwire.gateway.exchange.gateway_request import PreparedRequest
@@ -140,7 +139,7 @@ def _has_audio(part: Part, marker: bytes) -> bool:
 def _read_setting(name: str, value: bytes) -> HostedTool:
     """What has to be known of a setting that makes tokens dearer."""
     prices = tuple(kind for kind in _OUTPUT_KINDS if value.find(kind.removeprefix("output_").encode()) >= 0)
-    setting = msgspec.json.decode(value)
+    setting = decode(value, max_bytes=len(value))
     tier = setting.get("type") if isinstance(setting, dict) else setting  # of Bedrock
     return HostedTool(name, prices=prices, service_tier=read_service_tier(tier))
 
