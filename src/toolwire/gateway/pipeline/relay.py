@@ -379,10 +379,11 @@ class Forwarder:
         return rest
 
     def _make_sink(self, feed: Callable[[bytes], bytes]) -> ChunkSink:
-        started, write = self._started, self._write
+        # it does not hold `self`, which holds it
+        started, write, large = self._started, self._write, self._large
 
         def forward(data: bytes) -> bool:
-            if (started.silent_size or len(data) >= LARGE_PIECE) and self._must_wait(data):
+            if (started.silent_size or len(data) >= LARGE_PIECE) and _must_wait(started, large, data):
                 return False
             out = feed(data)
             started.silent_size = 0 if out else started.silent_size + len(data)
@@ -391,10 +392,11 @@ class Forwarder:
         return forward
 
     def _make_passing_sink(self, stream: PassthroughStream) -> ChunkSink:
-        started, write, feed, passed = self._started, self._write, stream.feed, self._passed
+        started, write, large = self._started, self._write, self._large
+        feed, passed = stream.feed, self._passed
 
         def forward(data: bytes) -> bool:
-            if (started.silent_size or len(data) >= LARGE_PIECE) and self._must_wait(data):
+            if (started.silent_size or len(data) >= LARGE_PIECE) and _must_wait(started, large, data):
                 return False
             out = feed(data)
             started.silent_size = 0 if out else started.silent_size + len(data)
@@ -405,15 +407,6 @@ class Forwarder:
             return write(out) and not stream.is_cut_off
 
         return forward
-
-    def _must_wait(self, data: bytes) -> bool:
-        """Whether a piece may take long, or comes after one that does."""
-        size = self._started.silent_size + len(data)
-        if size < LARGE_PIECE:
-            return False
-        self._started.silent_size = size
-        self._large.append(data)
-        return True
 
     async def _forward_large(self) -> None:
         started, passed = self._started, self._passed
@@ -428,6 +421,16 @@ class Forwarder:
         if out != data:
             passed.stop_sharing(data)
         passed.pass_on(out)
+
+
+def _must_wait(started: StartedStream, large: list[bytes], data: bytes) -> bool:
+    """Whether a piece may take long, or comes after one that does."""
+    size = started.silent_size + len(data)
+    if size < LARGE_PIECE:
+        return False
+    started.silent_size = size
+    large.append(data)
+    return True
 
 
 async def _start_next_round(
