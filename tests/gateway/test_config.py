@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pickle
 import tomllib
@@ -224,6 +225,18 @@ def test_a_missing_variable_is_a_warning_that_names_it(read: Any) -> None:
     assert config.providers["lab"].is_key_missing
 
 
+@pytest.mark.parametrize("key", ["sk-a\nsk-b", "sk-a\rb", "sk-\0", "\u201csk-a\u201d"])
+def test_a_key_that_no_header_can_have_is_a_warning(read: Any, key: str) -> None:
+    what = "contains a character that no header can have"
+    warned = [(4, "providers.lab.api_key_env", f"the key in K {what}")]
+    assert list_warnings(read(LAB + 'api_key_env = "K"', K=key)) == warned
+    assert list_warnings(read("", OPENAI_API_KEY=key)) == [(0, "openai", f"the key in OPENAI_API_KEY {what}")]
+    accounts = LAB + '[[providers.lab.accounts]]\nname = "a"\napi_key_env = "K"'
+    assert [text for _, _, text in list_warnings(read(accounts, K=key))] == [f"the key in K {what}"]
+    assert list_warnings(read(LAB + f"api_key = {json.dumps(key)}"))[-1][2] == f"the key {what}"
+    assert not list_warnings(read(LAB + 'api_key_env = "K"', K=" sk-a\n"))
+
+
 def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> None:
     config = read('[models.x]\nprovider = "anthropic"\nfallbacks = ["ollama/qwen"]')
     assert {"anthropic", "ollama"} <= set(config.providers)
@@ -303,6 +316,7 @@ MISTAKES = [
     ("[providers.azure]", (1, "`resource` is missing", "add it, or the whole `base_url`")),
     (LAB + "bas_url = 1", (4, "unknown key `bas_url`", "did you mean `base_url`?")),
     (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is not a valid header", "")),
+    (LAB + 'headers = { a = "\u201cc\u201d" }', (4, "`a` is not a valid header", "")),
     (LAB + '[providers.lab.headers]\nx = "y"\nHost = "c"', (6, "`Host` is set by the gateway", "remove it")),
     (LAB + 'ca_file = "none.pem"', (4, "the file does not exist", "it is relative to the folder of this file")),
     (LAB + 'proxy = "socks5://x:1"', (4, "a proxy URL must begin with http:// or https://", "")),

@@ -49,6 +49,8 @@ _PLACES = ("region", "project", "resource", "api_version")
 _ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
+"""What the client for providers can send."""
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type"})
 """Headers that the gateway sets itself."""
 
@@ -274,6 +276,7 @@ class ProviderBuilder:
         access = self._read_access(table, row, cloud, urls, place, has_accounts=bool(accounts))
         has_key = not accounts and not access.method
         key, variable = self._read_credentials(table, row, place) if has_key else ("", "")
+        _check_key(key, variable, place)
         _check_cloud_keys(table, row, access, place)
         self._check_headers_and_files(table, protocols, place)
         if table.tool_format is not None:
@@ -313,6 +316,7 @@ class ProviderBuilder:
         for number, account in enumerate(accounts):
             where = place.at("accounts", number)
             key, variable = self._read_account_key(account, where)
+            _check_key(key, variable, where)
             _check_headers(account.headers, where)
             if account.name in [one.account for one in built]:
                 where.at("name").add(f"two accounts have the name `{account.name}`", "the log tells them apart by it")
@@ -594,9 +598,18 @@ def _read_accounts(table: object, place: ProblemCollector) -> tuple[AccountTable
     return tuple(accounts)
 
 
+def _check_key(key: str, variable: str, place: ProblemCollector) -> None:
+    """Two keys that were pasted into one variable, or the quotation marks of a text editor. The rest works without."""
+    if not _HEADER_VALUE.fullmatch(key):
+        where = place.at("api_key_env" if variable else "api_key") if place.location.startswith("providers.") else place
+        what = f"the key{f' in {variable}' if variable else ''} contains a character that no header can have"
+        hint = "look for a line break or quotation marks in it; until then, requests to this provider fail"
+        where.add(what, hint, "warning")
+
+
 def _check_headers(headers: Mapping[str, str] | None, place: ProblemCollector) -> None:
     for header, value in (headers or {}).items():
-        if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
+        if not _HEADER_NAME.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
             place.at("headers", header).add(f"`{header}` is not a valid header")
         elif header.lower() in _RESERVED_HEADERS:
             place.at("headers", header).add(f"`{header}` is set by the gateway", "remove it")
