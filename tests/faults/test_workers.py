@@ -126,6 +126,25 @@ def test_one_worker_that_serves_is_enough() -> None:
         assert process.wait(PATIENCE) == 0
 
 
+def test_workers_that_serve_after_the_signal_are_not_announced() -> None:
+    """The socket is closed by then."""
+    serve = (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); say('starts'); signal.sigwait([signal.SIGTERM]); "
+        "context.on_ready(); say('serves'); os.read(0, 1)"
+    )
+    script = SUPERVISOR.format(serve=serve)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["starts\n"] * 2
+        process.send_signal(signal.SIGTERM)
+        assert [process.stdout.readline() for _ in range(2)] == ["serves\n"] * 2
+        process.stdin.close()  # ends the workers
+        assert process.stdout.read() == ""
+        assert process.wait(PATIENCE) == 0
+
+
 def test_failed_starts_count_only_while_no_worker_serves() -> None:
     """The other one fails again and again. When the one that serves dies, too, it is replaced all the same."""
     serve = (

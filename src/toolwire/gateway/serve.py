@@ -59,9 +59,9 @@ def serve(
     address = parse_listen_address(config.server.metrics_listen)
     metrics = open_socket(*address) if address is not None else nullcontext()
     with open_socket(config.server.host, config.server.port) as bound, metrics as metrics_bound, queue_stderr():
+        host, port = bound.getsockname()[:2]
 
         def announce_ready() -> None:
-            host, port = bound.getsockname()[:2]
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
             origin = f"http://{shown}:{port}"
             if not sys.stderr.isatty():

@@ -271,7 +271,7 @@ class WorkerSupervisor:
             self._wait()
             self._read_ready_slots()
             self._reap_workers()
-            if not self._is_announced and self._workers and all(one.is_ready for one in self._workers.values()):
+            if not (self._is_announced or self._stopping) and self._does_each_serve:
                 self._is_announced = True
                 self._on_ready()
             while not self._stopping and self._restarts and self._restarts[0] <= time.monotonic():
@@ -291,6 +291,10 @@ class WorkerSupervisor:
             return False
         # At the start nothing is lost by giving up at once; later it may be a moment of trouble.
         return self._failed_starts >= (MAX_FAILED_STARTS if self._has_served else self._count)
+
+    @property
+    def _does_each_serve(self) -> bool:
+        return bool(self._workers) and all(worker.is_ready for worker in self._workers.values())
 
     @property
     def _does_one_serve(self) -> bool:
