@@ -84,8 +84,8 @@ sys.exit(supervisor.supervise())
 """
 
 
-def _supervise(serve: str) -> tuple[int, list[str]]:
-    script = SUPERVISOR.format(serve=serve)
+def _supervise(serve: str, before: str = "") -> tuple[int, list[str]]:
+    script = before + SUPERVISOR.format(serve=serve)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert not done.stderr
     return done.returncode, done.stdout.splitlines()
@@ -124,6 +124,22 @@ def test_one_worker_that_serves_is_enough() -> None:
             seen.append(process.stdout.readline().strip())
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
+
+
+SIGNAL_WHILE_FORKING = """
+import os, signal
+
+def wait_for_signal():
+    for _ in range(1_000_000):
+        if signal.SIGTERM in signal.sigpending():
+            return
+
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM), after_in_child=wait_for_signal)
+"""
+
+
+def test_a_signal_that_comes_while_a_worker_is_forked_is_not_lost() -> None:
+    assert _supervise("say('serves')", SIGNAL_WHILE_FORKING) == (0, [])
 
 
 def test_workers_that_serve_after_the_signal_are_not_announced() -> None:

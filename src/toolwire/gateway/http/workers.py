@@ -251,6 +251,7 @@ class WorkerSupervisor:
         self._has_served = self._is_announced = self._stopping = False
         self._early_deaths = self._failed_starts = 0
         self._terminal = LogTerminal()
+        self._signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
     def supervise(self) -> int:
         """Run the workers until a signal comes. Returns the exit status: 1 if no worker can start."""
@@ -302,12 +303,15 @@ class WorkerSupervisor:
 
     def _fork_worker(self) -> None:
         slot = self._counts.take_slot()
+        # They wait, because those that come to the new process before it has its own handlers would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         pid = os.fork()
         if not pid:
             self._run_worker(slot)
         self._workers[pid] = _Worker(slot, time.monotonic())
-        if self._stopping:  # a signal came during the fork
+        if self._stopping:  # the signal came before it was in the list
             os.kill(pid, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
 
     def _run_worker(self, slot: int) -> None:
         """In the new process: serve, and never return."""
@@ -317,6 +321,7 @@ class WorkerSupervisor:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reads the configuration anyway
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
             for descriptor in (
                 self._lifeline_write_end, self._ready_pipe, self._wakeup_pipe, self._wakeup_write_end,
             ):  # fmt: skip
