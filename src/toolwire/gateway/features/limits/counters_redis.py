@@ -63,6 +63,9 @@ _RESERVE, _FILL, _SETTLE, _RENEW, _READ = (
     _CONSTANTS + _SCRIPTS["common"] + _SCRIPTS[name] for name in ("reserve", "fill", "settle", "renew", "read")
 )
 _ERRORS = (RedisError, OSError)
+_WRONG_SHAPES = (AttributeError, IndexError, OverflowError, TypeError, ValueError)
+"""What an answer raises that is not one of our scripts'."""
+_NO_COUNTERS = ValueError("the server answers a script as no Redis does")
 
 
 class _Call(Struct, eq=False):
@@ -97,25 +100,26 @@ class RedisCounters(ForgetfulCounters):
             found = await self._run_script(_RESERVE, lease, id, *fields)
             if isinstance(found, StoreDown):
                 return found
-            states, refused, forgotten = found
+            try:
+                states, refused, forgotten = _read_reserved(found, len(charges))
+            except _WRONG_SHAPES:
+                return self._note_failure(_NO_COUNTERS)
             if not forgotten:
-                break
+                return Reserved(states, refused)
             # A window may end meanwhile: then the next one is filled, too.
             down = await self._fill_windows(charges, forgotten)
             if down is not None:
                 return down
-        pairs = zip(states[::2], states[1::2], strict=True)
-        return Reserved(tuple(CounterState(int(taken), float(opens)) for taken, opens in pairs), tuple(refused))
 
     async def _fill_windows(
-        self, charges: Sequence[Charge], forgotten: Sequence[tuple[int, bytes, bytes, bytes]]
+        self, charges: Sequence[Charge], forgotten: Sequence[tuple[int, int, int, bytes]]
     ) -> StoreDown | None:
         """Begin windows that are not there with what was used in them: they are new, or the server was restarted and
         has kept nothing."""
         fields: list[str | int | bytes] = []
         for index, start, end, window in forgotten:
             charge = charges[index]
-            used = await charge.find_used(int(start), int(end)) if charge.find_used is not None else 0
+            used = await charge.find_used(start, end) if charge.find_used is not None else 0
             if isinstance(used, StoreDown):
                 return used
             fields += (window, charge.counter, charge.unit, end, used)
@@ -154,10 +158,13 @@ class RedisCounters(ForgetfulCounters):
         rows = await self._run_script(_READ, *keys)
         if isinstance(rows, StoreDown):
             return rows
-        uses = [
-            CounterUse(counter.decode(), unit.decode(), int(used), int(held), float(opens))
-            for counter, unit, used, held, opens in rows
-        ]
+        try:
+            uses = [
+                CounterUse(counter.decode(), unit.decode(), int(used), int(held), float(opens))
+                for counter, unit, used, held, opens in rows
+            ]
+        except _WRONG_SHAPES:
+            return self._note_failure(_NO_COUNTERS)
         return sorted((use for use in uses if use.used or use.held), key=lambda use: use.counter)
 
     async def sweep(self) -> StoreDown | None:
@@ -266,6 +273,22 @@ class RedisCounters(ForgetfulCounters):
 
 
 _SCRIPT_NAMES = {script: sha1(script.encode()).hexdigest() for script in (_RESERVE, _FILL, _SETTLE, _RENEW, _READ)}
+
+
+def _read_reserved(
+    found: Any, charges: int
+) -> tuple[tuple[CounterState, ...], tuple[int, ...], list[tuple[int, int, int, bytes]]]:
+    """The counters, the indexes of the charges that did not fit, and those whose windows are not there."""
+    numbers, refused, forgotten = found
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    states = tuple(CounterState(int(taken), float(opens)) for taken, opens in pairs)
+    windows = [(int(index), int(start), int(end), bytes(window)) for index, start, end, window in forgotten]
+    indexes = [*map(int, refused), *(window[0] for window in windows)]
+    if any(not 0 <= index < charges for index in indexes) or any(state.taken < 0 for state in states):
+        raise ValueError
+    if not windows and len(states) != charges:
+        raise ValueError
+    return states, tuple(map(int, refused)), windows
 
 
 def _read_text(value: str | bytes) -> str:
