@@ -10,7 +10,7 @@ import pytest
 
 from toolwire.core.event_stream import write_event
 from toolwire.core.events import Event, Fold, ResponseEnd, ResponseFailed
-from toolwire.core.ir import Call, Refusal, Text
+from toolwire.core.ir import Call, Refusal, Text, Tool
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
@@ -567,6 +567,25 @@ def test_a_call_that_is_finished_as_another_one_is_not_made(what: str, target: s
     events = _events(target, out)
     assert isinstance(events[-1], ResponseFailed)
     assert not any(isinstance(event, ResponseEnd) for event in events)
+
+
+@pytest.mark.parametrize("client", PROTOCOLS)
+def test_a_call_of_the_gateway_that_is_finished_as_another_one_is_not_run(client: str) -> None:
+    """The client has got an error: no tool may be run for this answer, and no further round be paid for."""
+    tools = (Tool("f1", parameters={"type": "object"}),)
+    request = {"messages": [{"role": "user", "content": "Go"}], "max_tokens": 9}
+    if client in ("gemini", "bedrock-converse"):
+        text = {"role": "user", "content": [{"text": "Go"}]}
+        request = {"messages": [text]} if client != "gemini" else {"contents": [{"parts": [{"text": "Go"}]}]}
+    elif client == "openai-responses":
+        request = {"input": "Go"}
+    options = Options(tools=tools, stream=True, model="m")
+    exchange = Exchange(find_codec(client), find_codec("openai-responses"), options)
+    exchange.translate_request(json.dumps(request).encode())
+    stream = StreamTranslation(exchange)
+    stream.feed(_responses(_make_item_event(_call_item(1)), _arguments('{"a":1}'), _done(_call_item(1, '{"a":2}'))))
+    assert stream.failure is not None
+    assert not stream.needs_next_round
 
 
 @pytest.mark.parametrize("finished", ['{"a": 1}', '{"a":1}\n', ""])

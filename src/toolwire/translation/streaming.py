@@ -143,7 +143,7 @@ class StreamTranslation:
     @property
     def needs_next_round(self) -> bool:
         """Must the model be asked again? Then send `next_request`, and feed its stream here too."""
-        return self.rounds is not None and self.rounds.needs_next_round
+        return self.rounds is not None and self.failure is None and self.rounds.needs_next_round
 
     @property
     def round_usage(self) -> Usage | None:

@@ -136,9 +136,9 @@ class Rounds(Struct, eq=False):
                 if not self._has_started:
                     out.append(event)
                 self._has_started = True
-            elif kind is ev.ResponseFailed:
+            elif isinstance(event, (ev.ResponseFailed, ev.OpaqueEvent)) and event.failure is not None:
                 self.needs_next_round = False
-                out.append(event)
+                out.append(event if isinstance(event, ev.ResponseFailed) else ev.ResponseFailed(event.failure))
             elif kind is ev.ChoiceEnd or kind is ev.ResponseEnd:
                 if kind is ev.ChoiceEnd:
                     paused = self.provider_pauses and event.finish.kind == PAUSE  # type: ignore[union-attr]
