@@ -181,6 +181,24 @@ ODD: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
         _chat(_piece(id="c", name="get_"), _piece(name="time"), _piece(1, id="d", name="f", arguments="{}")),
         [("get_time", ""), ("f", "{}")],
     ),
+    "a name in pieces behind a call without arguments": (
+        "openai-chat",
+        _chat(
+            _piece(id="c", name="ping", arguments=""),
+            _piece(1, id="d", name="get_", arguments=""),
+            _piece(1, name="time"),
+            _piece(1, arguments="{}"),
+        ),
+        [("ping", ""), ("get_time", "{}")],
+    ),
+    "a name in pieces around a text": (
+        "openai-chat",
+        _chat(
+            *({"content": "H"}, _piece(id="c", name="get_", arguments="")),
+            *({"content": "i"}, _piece(name="time"), _piece(arguments="{}")),
+        ),
+        [("get_time", "{}"), ("", "Hi")],
+    ),
 }
 """A protocol, a stream, and what it means: the name and the arguments of each call, or "" and a text."""
 

@@ -164,6 +164,10 @@ class StreamReader(Protocol):
     repeated_length: int
     """Characters of what `read_repeat` has read, as `measure_text` counts them."""
 
+    @property
+    def has_unstarted_call(self) -> bool:
+        """Has a frame named a call that no event has started yet, because more of its name may follow?"""
+
     def feed(self, data: bytes) -> list[Event]: ...
 
     def close(self) -> list[Event]: ...

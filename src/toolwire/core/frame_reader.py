@@ -59,6 +59,10 @@ class FrameReader:
         self._add_repeat: Callable[[str], object] = ignore_text
         """Takes the text of a frame that the template recognised; set with the template."""
 
+    @property
+    def has_unstarted_call(self) -> bool:
+        return False
+
     def feed(self, data: bytes) -> list[Event]:
         self._events = []
         if self._is_over:

@@ -272,7 +272,8 @@ class StreamTranslation:
         assert self._repair is not None
         if self._repair.has_changes or start.is_changed:
             return self._write_anew(start, last_delta)
-        frames = start.take_frames()
+        # A repair writes the start of a call, so a frame that already names it must wait for that, too.
+        frames = [] if self._reader.has_unstarted_call else start.take_frames()
         if frames and self._passed_delta is not None:
             self._writer.write(self._passed_delta)  # its bytes were sent already, but its number counts (Responses)
             self._passed_delta = None

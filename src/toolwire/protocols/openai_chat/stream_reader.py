@@ -88,6 +88,10 @@ class StreamReader(FrameReader):
         self._finish_failure: Failure | None = None
         self._unknown_fields = UnknownFields()
 
+    @property
+    def has_unstarted_call(self) -> bool:
+        return not self._ended and any(one.calls and one.calls[-1].part_index < 0 for one in self._choices.values())
+
     # --- frames ---
 
     def _end_input(self) -> None:
@@ -308,7 +312,7 @@ class StreamReader(FrameReader):
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Open a part for this channel, if it is not open already; a change of channel ends the part before."""
         goes_on = choice.channel == channel and choice.channel_key == key and part is None
-        if goes_on and not (choice.calls and choice.calls[-1].part_index < 0):
+        if goes_on and not choice.holds_arguments:
             return
         self._end_open_part(choice)
         if choice.calls:
@@ -464,10 +468,7 @@ class StreamReader(FrameReader):
         self._start_named_calls(choice)
         if call.name:
             self._end_complete_calls(choice)
-        choice.add_call(call, index)
-        if call.call_index and call.name and not choice.calls[-2].is_closed:
-            self._start_call(choice, call)  # the call before it goes on: what comes of either must be told apart
-        return call
+        return choice.add_call(call, index)
 
     def _add_names(
         self, call: OpenCall, delta: Object, inner: Object, name: str, has_arguments: bool, path: Path
