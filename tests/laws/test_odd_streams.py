@@ -522,6 +522,22 @@ def test_calls_between_each_other_are_repaired_as_two(protocol: str) -> None:
     assert sorted(calls) == [("f1", {"a": 1}), ("f2", {"b": 2})]
 
 
+def test_calls_of_several_choices_pass_beside_each_other() -> None:
+    """A choice does not wait for the calls of another: a client gets the frames with all that only Chat knows."""
+    pieces = [(0, _piece(0, "c1", "f1", '{"a":')), (1, _piece(0, "c2", "f2", "{")), (0, _piece(0, arguments="1}"))]
+    pieces += [(1, _piece(0, arguments="}"))]
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "service_tier": "default"}
+    chunks = [head | {"choices": [{"index": at, "delta": delta, "finish_reason": None}]} for at, delta in pieces]
+    chunks += [head | {"choices": [{"index": at, "delta": {}, "finish_reason": "tool_calls"}]} for at in (0, 1)]
+    data = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in chunks) + b"data: [DONE]\n\n"
+    codec = find_codec("openai-chat")
+    exchange = Exchange(codec, codec, Options(repair_calls=True, stream=True, model="m"))
+    exchange.translate_request(json.dumps(REPAIRED_REQUESTS["openai-chat"] | {"n": 2}).encode())
+    stream = StreamTranslation(exchange)
+    out = b"".join(map(stream.feed, codec.http.framing.split_frames(data))) + stream.close()
+    assert [frame.data for frame in read_frames(out.decode())] == [frame.data for frame in read_frames(data.decode())]
+
+
 BESIDE_EMPTY = {
     "a call": (_piece(0, "c1", "f1", "{}"), _piece(1, "c2", "f2", '{"b":2}')),
     "a malformed call": (_piece(0, "c1", "f1", "{}"), _piece(1, "c2", "f2", "{'b':2}")),
