@@ -359,6 +359,33 @@ def test_a_passing_stream_is_mended_for_clients_of_the_protocol(name: str, size:
     assert "a name " in name or not [field for field in events[-1].unknown_fields if field.what]
 
 
+UNKNOWN_BLOCKS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "a delta that nobody knows": (
+        *[("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"audio": {"bytes": "AA=="}}})] * 2,
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+    ),
+    "an empty delta": (
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {}}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+    ),
+    "a delta that nobody knows, and a text": (
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"audio": {"bytes": "AA=="}}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hi"}}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+    ),
+    "nothing but an end": (("contentBlockStop", {"contentBlockIndex": 0}),),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN_BLOCKS)
+def test_a_block_behind_one_that_cannot_be_read_keeps_its_number(what: str) -> None:
+    data = _converse(*UNKNOWN_BLOCKS[what], *_converse_call(1, 1, '{"a":1}'), *_converse_call(2, 2, "{}"))
+    data += write_event("metadata", b"{}")
+    stream = PassthroughStream(find_codec("bedrock-converse"))
+    assert stream.feed(data) + stream.close() == data
+    assert stream.ledger is None
+
+
 @pytest.mark.parametrize(("reason", "sent"), [("stop", "tool_calls"), ("length", "length")])
 def test_a_call_that_was_moved_is_announced_at_the_end(reason: str, sent: str) -> None:
     data = ODD["a call in the content"][1].replace(b'"tool_calls"', json.dumps(reason).encode())

@@ -84,6 +84,8 @@ class StreamReader(FrameReader):
         self._blocks: dict[int, _OpenBlock] = {}
         self._part_count = 0
         self._block_count = 0
+        self._unread_number = -1
+        """The number of the last block, if nothing of it could be read; -1 if something could."""
         self._has_calls = False
         self._finish: Finish | None = None
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
@@ -225,6 +227,9 @@ class StreamReader(FrameReader):
         before = self._blocks.pop(number, None)
         if before is not None:
             self._end_block(before, path)
+        if number == self._unread_number:
+            self._block_count = number  # it had begun with something else
+        self._unread_number = -1
         block = self._blocks[number] = _OpenBlock(self._block_count, kind, member, start)
         self._block_count += 1
         return block
@@ -232,7 +237,10 @@ class StreamReader(FrameReader):
     def _number_frame(self, number: int, path: Path) -> None:
         """Clients find a block by its number: the frame gets one that belongs to no other block."""
         block = self._blocks.get(number)
-        if block is not None and block.number != number:
+        if block is None:
+            if number == self._block_count:  # a block that cannot be read has a number, too
+                self._block_count, self._unread_number = number + 1, number
+        elif block.number != number:
             what = "the blocks were numbered in another order than they started"
             odd = odd_shape(path, "contentBlockIndex", what)
             self._unknown_fields.setdefault((None, "contentBlockIndex"), odd)
@@ -277,19 +285,18 @@ class StreamReader(FrameReader):
         number, at = self._find_number(node, path), (path, "delta")
         delta = expect_object(node.get("delta"), at)
         if not any(value is not None for key, value in delta.items() if key != "p"):
+            self._number_frame(number, path)
             return
         member, value = find_member(delta, at)
         grow = _DELTA_READERS.get(member)
+        block = self._blocks.get(number)
         if grow is not None:
             grow(self, number, value, (at, member))
-            self._number_frame(number, path)
-            return
-        block = self._blocks.get(number)
-        if block is not None and block.kind == _OTHER and block.member == member:
+        elif block is not None and block.kind == _OTHER and block.member == member:
             block.wires.append(value)
-            self._number_frame(number, path)
         else:
             self._events.append(ev.OpaqueEvent(member, Origin(NAME, path, self._frame.json), False, self._frame))
+        self._number_frame(number, path)
 
     def _grow_text(self, number: int, value: Json, path: Path) -> None:
         text = expect_text(value, path)
