@@ -386,6 +386,22 @@ def test_a_block_behind_one_that_cannot_be_read_keeps_its_number(what: str) -> N
     assert stream.ledger is None
 
 
+def test_items_of_one_id_are_told_apart_by_their_types() -> None:
+    """The events of the message come without `output_item.added`, at its own place."""
+    thought = {"type": "reasoning", "id": "x_1", "summary": []}
+    word = {
+        "type": "response.output_text.delta",
+        "item_id": "x_1",
+        "output_index": 1,
+        "content_index": 0,
+        "delta": "Hi",
+    }
+    data = _responses(_make_item_event(thought), _done(thought), word)
+    events = _events("openai-responses", data)
+    assert isinstance(events[-1], ResponseEnd)
+    assert ("", "Hi") in _meaning(events)
+
+
 @pytest.mark.parametrize(("reason", "sent"), [("stop", "tool_calls"), ("length", "length")])
 def test_a_call_that_was_moved_is_announced_at_the_end(reason: str, sent: str) -> None:
     data = ODD["a call in the content"][1].replace(b'"tool_calls"', json.dumps(reason).encode())

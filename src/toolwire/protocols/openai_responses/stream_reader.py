@@ -239,7 +239,7 @@ class StreamReader(FrameReader):
         item = self._items.get(index)
         if item is None:
             known = self._index_by_id.get(id or get_text(node, "item_id", path) or "")
-            if known is None:
+            if known is None or self._items[known].type not in (kind, ""):
                 return self._add_item(index, {"type": kind, "id": node.get("item_id")})
             what = f"an event of the item at output_index {known} has another one"
             self._unknown_fields.setdefault("odd output_index", odd_shape(path, "output_index", what))
