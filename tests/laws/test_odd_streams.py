@@ -402,6 +402,14 @@ def test_items_of_one_id_are_told_apart_by_their_types() -> None:
     assert ("", "Hi") in _meaning(events)
 
 
+def test_blank_arguments_are_no_half_of_a_call() -> None:
+    """Without `content_block_stop`, which some servers leave out: a blank text is `{}`, as where the block ends."""
+    data = _write_events(START, *_call_block(1, 0, " ")[:2], {**END[0], "delta": {"stop_reason": "tool_use"}}, END[1])
+    events = _events("anthropic", data)
+    assert isinstance(events[-1], ResponseEnd)
+    assert [(name, json.loads(text)) for name, text in _meaning(events)] == [("f1", {})]
+
+
 @pytest.mark.parametrize(("reason", "sent"), [("stop", "tool_calls"), ("length", "length")])
 def test_a_call_that_was_moved_is_announced_at_the_end(reason: str, sent: str) -> None:
     data = ODD["a call in the content"][1].replace(b'"tool_calls"', json.dumps(reason).encode())

@@ -235,7 +235,7 @@ class StreamReader(FrameReader):
             return
         if self._finish is None or self._finish.kind == "calls":
             for block in self._blocks.values():
-                if block.delta_kind == "call" and block.pieces and not is_object_text("".join(block.pieces)):
+                if block.delta_kind == "call" and decode_object_or_none("".join(block.pieces)) is None:
                     self._fail(truncated_stream_failure("a call has not ended"), _SILENT_FRAME)
                     return
         self._start_response()
