@@ -1129,6 +1129,19 @@ def test_calls_of_compatible_servers(name: str, data: bytes, calls: list[tuple[s
         assert added_up(write_all(events)) == calls
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        (call(0, "a", "f", '{"x":'), call(0, None, None, '{"x":1}}')),
+        ({"content": "Hi"}, call(0, "a", None, "{}")),
+    ],
+)
+def test_a_text_beside_a_call_that_is_held_back_is_one(held: tuple[dict[str, object], ...]) -> None:
+    events = read_all(stream(*held, *({"content": "x"} for _ in range(9)), call(0, None, "f", None), "tool_calls"))
+    texts = [event for event in events if isinstance(event, PartStart) and isinstance(event.part, Text)]
+    assert len(texts) == 1
+
+
 def added_up(data: bytes) -> list[tuple[str, str, str]]:
     """Calls as a plain client of this protocol adds them up: by index, appending whatever comes."""
     found: list[list[str]] = []

@@ -312,7 +312,7 @@ class StreamReader(FrameReader):
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Open a part for this channel, if it is not open already; a change of channel ends the part before."""
         goes_on = choice.channel == channel and choice.channel_key == key and part is None
-        if goes_on and not choice.holds_arguments:
+        if goes_on and not choice.holds_call:
             return
         self._end_open_part(choice)
         if choice.calls:
@@ -509,7 +509,7 @@ class StreamReader(FrameReader):
     # --- the end ---
 
     def _end_response(self) -> None:
-        if not self._part_count and not any(one.finish or one.holds_arguments for one in self._choices.values()):
+        if not self._part_count and not any(one.finish or one.holds_call for one in self._choices.values()):
             self._fail(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME)
             return
         for index in sorted(self._choices):

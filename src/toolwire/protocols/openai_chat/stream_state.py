@@ -184,8 +184,9 @@ class OpenChoice(Struct, eq=False):
     text_length: int = 0
 
     @property
-    def holds_arguments(self) -> bool:
-        return bool(self.calls) and self.calls[-1].held_back is not None
+    def holds_call(self) -> bool:
+        """Has the last call not started because `{}` may be a placeholder?"""
+        return bool(self.calls) and bool(self.calls[-1].name) and self.calls[-1].holds_placeholder
 
     def count_text(self, text: str) -> None:
         """Citations count positions in the answer's text, without reasoning and refusals."""
