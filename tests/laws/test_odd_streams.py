@@ -573,6 +573,26 @@ def test_calls_between_each_other_are_repaired_as_two(protocol: str) -> None:
     assert sorted(calls) == [("f1", {"a": 1}), ("f2", {"b": 2})]
 
 
+@pytest.mark.parametrize("arguments", ['{"a":1}', '{"a":1,}'])
+def test_parts_that_a_repair_has_joined_do_not_disturb_those_behind_them(arguments: str) -> None:
+    """Two texts become one, so the call is another part than it was; its pieces are recognised by their bytes."""
+    words = [{**WORD, "index": at} for at in (0, 1)]
+    blocks = [event for at in (0, 1) for event in ({**BLOCK, "index": at}, words[at], {**STOP, "index": at})]
+    start, delta, stop = _call_block(1, 2, "")
+    pieces = [{**delta, "delta": {**delta["delta"], "partial_json": piece}} for piece in arguments]
+    data = _write_events(START, *blocks, start, *pieces, stop, *END)
+    codec = find_codec("anthropic")
+    options = Options(repair_calls=True, tool_format="auto", stream=True, model="m")
+    exchange = Exchange(codec, codec, options)
+    exchange.translate_request(json.dumps(REPAIRED_REQUESTS["anthropic"]).encode())
+    stream = StreamTranslation(exchange)
+    out = b"".join(map(stream.feed, codec.http.framing.split_frames(data))) + stream.close()
+    assert stream.failure is None
+    answer: Any = PEERS["anthropic"].fold_stream([frame for frame in read_frames(out.decode()) if frame.text]).body
+    assert [block["input"] for block in answer["content"] if block["type"] == "tool_use"] == [{"a": 1}]
+    assert "".join(block["text"] for block in answer["content"] if block["type"] == "text") == "HiHi"
+
+
 def test_calls_of_several_choices_pass_beside_each_other() -> None:
     """A choice does not wait for the calls of another: a client gets the frames with all that only Chat knows."""
     pieces = [(0, _piece(0, "c1", "f1", '{"a":')), (1, _piece(0, "c2", "f2", "{")), (0, _piece(0, arguments="1}"))]

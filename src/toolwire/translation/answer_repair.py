@@ -131,6 +131,8 @@ class AnswerRepair:
         self.take_repeat: Callable[[str], str | None] | None = None
         """Takes one more text of the part that the last delta belonged to, and gives what can be sent of it now. It
         gives None, and takes nothing, where the text may begin something else."""
+        self.repeat_index = -1
+        """The new index of that part."""
         self.has_changes = False
         """Has anything been repaired?"""
         self._has_mention = False
@@ -239,7 +241,7 @@ class AnswerRepair:
             choice.logprobs += event.logprobs
             self._feed_text(choice, event.text, out)
             if choice.reader is not None and choice.open_kind is Text:
-                self.take_repeat = choice.reader.take_plain_text
+                self.take_repeat, self.repeat_index = choice.reader.take_plain_text, choice.open_part
             return
         if not choice.has_content and choice.reasoning_size < MAX_REASONING:
             choice.reasoning.append(event.text)
@@ -305,7 +307,7 @@ class AnswerRepair:
         text = event.text
         if open_call is not None:
             text = open_call.mender.feed(text)
-            self.take_repeat = open_call.mender.feed
+            self.take_repeat, self.repeat_index = open_call.mender.feed, index
         if text:
             out.append(ev.ArgumentsDelta(index, text))
 

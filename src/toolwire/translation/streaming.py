@@ -296,7 +296,7 @@ class StreamTranslation:
         if taken is None:
             repaired = self._repair.repair_events(received)
         else:
-            repaired = [type(delta)(delta.index, taken)] if taken else []
+            repaired = [type(delta)(self._repair.repeat_index, taken)] if taken else []
         start.add_events(received, repaired, frame)
         return self._pass_frames(start, delta)
 
