@@ -38,6 +38,7 @@ MADE: list[tuple[str, dict[str, Any], str, Any]] = [
     ("from and to", schema("origin", "destination", origin=TEXT, destination=TEXT), "From Oslo to Rome", {"origin": "Oslo", "destination": "Rome"}),
     ("a path", schema("file_path", file_path=TEXT), "Open `src/a.py` please", {"file_path": "src/a.py"}),
     ("a path that begins at the root", schema("path", path=TEXT), "cat /etc/hosts", {"path": "/etc/hosts"}),
+    ("a file as agents mention it", schema("path", path=TEXT), "Read @README.md", {"path": "README.md"}),
     ("a URL", schema("url", url={**TEXT, "format": "uri"}), "Fetch https://example.org/a?b=c.", {"url": "https://example.org/a?b=c"}),
     ("a command", schema("command", command=TEXT), "Run `git log -3` now", {"command": "git log -3"}),
     ("a command that is not quoted is harmless", schema("command", command=TEXT), "Delete everything", {"command": "echo hello"}),
