@@ -331,6 +331,16 @@ def test_openings_of_blocks_that_do_not_end_are_not_searched_to_the_end_of_the_l
     assert not block.kind
 
 
+@pytest.mark.parametrize("inside", ["<table>", "/* x ", '"""', "{{{", "[code]"])
+def test_long_inline_code_opens_no_block(inside: str) -> None:
+    """What stands in it is no markup, or each call behind it would be taken for a part of that."""
+    block = quoted_text._OpenBlock()
+    block.pass_lines(f"The page is ``{'a `word` ' * 500}{inside} x`` as it was.\n")
+    assert not block.kind
+    block.pass_lines(f"It is `` {inside}\n")
+    assert block.kind
+
+
 MARKS = sorted({
     *OPENINGS, *reasoning_marks.END_TOKENS, *reasoning_marks.CALL_ENDS, *reasoning_marks.STRAY_CLOSINGS,
     *reasoning_marks.ANSWER_MARKS, *reasoning_marks.ANSWER_TOKENS, *reasoning_marks.OPENING_MARKS,
