@@ -24,17 +24,22 @@ from gateway.exchange_records import make_record
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENTS,
+    ScriptedConnection,
     Served,
     answer,
     ask,
     body_of,
     error_of,
+    frames,
+    open_call,
+    opening_frames,
     path_of,
     request_of,
     stage,
     stream_steps,
     text_of,
     whole_answer,
+    write_chunked,
 )
 from step_count import count_steps
 from toolwire import Stream, translate
@@ -73,6 +78,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.signature_memory import memory_keys
 from toolwire.translation.streaming import StreamTranslation
+from waits import PATIENCE
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -655,6 +661,41 @@ def test_a_long_event_of_a_stream_is_not_read_by_the_event_loop(
             longest = {thread: size for thread, size in threads["feed"].items() if size > LARGE_PIECE}
             assert list(longest) == (["toolwire-large-work"] if is_long else [])
             assert ("toolwire-large-work" in threads["feed"]) is is_long
+
+
+def test_what_a_thread_reads_when_the_client_leaves_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record was written while the thread went on with the stream: its piece cost nothing."""
+    begun, go = threading.Event(), threading.Event()
+    feed = StreamTranslation.feed
+
+    def wait_in_thread(stream: StreamTranslation, data: bytes) -> bytes:
+        if threading.current_thread().name.startswith("toolwire-large-work"):
+            begun.set()
+            assert go.wait(PATIENCE)
+        return feed(stream, data)
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*opening_frames("openai-chat"), end=False))
+        peer.wait_for_release()
+        peer.chunk(b"".join(frames("openai-chat", "a word " * 20_000)))
+        peer.wait_for_close()
+
+    with stage(tmp_path) as served:
+        monkeypatch.setattr(StreamTranslation, "feed", wait_in_thread)
+        scene = served.scene("openai-chat", play)
+        client = open_call(served, "anthropic", scene.model, True, {"x-request-id": "leaves"})
+        client.start()
+        client.read_some()
+        scene.go.set()
+        assert begun.wait(PATIENCE)
+        client.disconnect()
+        assert ask(served.port, "GET", "/livez").status == 200  # the loop has seen it
+        go.set()
+        line = served.line("leaves")
+    assert line["client_disconnected"]
+    assert line["calls"][0]["output_tokens"] > 1000
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -25,8 +25,18 @@ async def run_by_size(size: int, work: Callable[[], Result]) -> Result:
 
 
 async def run_in_thread(work: Callable[[], Result]) -> Result:
-    """Run large work. What every request does asks for its size itself, which costs less than `run_by_size`."""
-    return await asyncio.get_running_loop().run_in_executor(_executor, work)
+    """Run large work. What every request does asks for its size itself, which costs less than `run_by_size`.
+
+    Who is cancelled meanwhile, because a client has left, goes on when the thread is done: it may look at what the
+    thread works on, such as the stream whose usage it records. Work that has not begun is cancelled, too."""
+    job = _executor.submit(work)
+    try:
+        return await asyncio.wrap_future(job)
+    except asyncio.CancelledError:
+        while not job.done():
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.shield(asyncio.wrap_future(job))
+        raise
 
 
 async def run_aside(work: Callable[[], Result]) -> Result:
