@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,11 +58,12 @@ from toolwire.gateway.http.decompression import decompress_body
 from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.pipeline.attempt import LARGE_PIECE
+from toolwire.gateway.pipeline.relay import Forwarder
 from toolwire.gateway.surfaces import routes
 from toolwire.gateway.surfaces.console import detail, endpoints, rows, sessions
 from toolwire.gateway.surfaces.console.detail import describe_exchange
 from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines, json_line, json_line_head
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, PassedAnswer, UpstreamCapture
 from toolwire.protocols import CODECS
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
 from toolwire.schema.patterns import compile_pattern
@@ -696,6 +698,28 @@ def test_what_a_thread_reads_when_the_client_leaves_is_recorded(
         line = served.line("leaves")
     assert line["client_disconnected"]
     assert line["calls"][0]["output_tokens"] > 1000
+
+
+def test_pieces_that_wait_for_a_thread_are_not_captured_for_the_client() -> None:
+    """Two of them are translated together; the console showed as sent what was held back, and showed it twice later."""
+    capture, call = ExchangeCapture(b""), UpstreamCapture("openai-chat", "p", None, "/", b"", 0.0, {})
+    capture.upstream_calls.append(call)
+    budget: Any = SimpleNamespace(take=lambda size: True)
+    how = (lambda: 0.0, budget)
+    sent: list[bytes] = []
+    passed = PassedAnswer(capture, lambda data: not sent.append(data), *how)
+
+    class Response:
+        async def pour_into(self, sink: Any) -> bytes:
+            for piece in (b'data: {"choices":[{"delta":{"content":"' + b"w" * LARGE_PIECE, b"more"):
+                call.response.copy_writes(sink, *how)(piece)
+            return b""
+
+    stream = PassthroughStream(CODECS["openai-chat"])
+    started: Any = SimpleNamespace(stream=stream, response=Response(), silent_size=0, pending_output=[])
+    output: Any = SimpleNamespace(write_nowait=passed.write)
+    asyncio.run(Forwarder(started, passed.write, bytes, output, passed).pour())
+    assert b"".join(sent) == capture.client_response.data == b""
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -410,8 +410,9 @@ class Forwarder:
 
     async def _forward_large(self) -> None:
         started, passed = self._started, self._passed
-        data, feed, change = b"".join(self._large), started.stream.feed, self._change
+        pieces = tuple(self._large)
         self._large.clear()
+        data, feed, change = b"".join(pieces), started.stream.feed, self._change
         out = await run_in_thread(lambda: change(feed(data)))
         if out:
             started.silent_size = 0
@@ -419,7 +420,7 @@ class Forwarder:
             self._output.write_nowait(out)
             return
         if out != data:
-            passed.stop_sharing(data)
+            passed.stop_sharing(*pieces)
         passed.pass_on(out)
 
 

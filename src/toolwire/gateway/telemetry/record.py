@@ -91,9 +91,11 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
 
         return write_and_copy
 
-    def copy_before(self, piece: bytes | None) -> CapturedBytes:
-        """The same pieces, without this one if it is the last. They take no more memory, so nothing is reserved."""
-        count = len(self.pieces) - (piece is not None and bool(self.pieces) and self.pieces[-1] is piece)
+    def copy_before(self, last: Sequence[bytes]) -> CapturedBytes:
+        """The same pieces, without the last if they are these. They take no more memory, so nothing is reserved."""
+        count = len(self.pieces)
+        for piece in reversed(last):
+            count -= bool(count) and self.pieces[count - 1] is piece
         return CapturedBytes(self.pieces[:count], self.times[:count], self.dropped, self.is_cut)
 
     @property
@@ -278,10 +280,11 @@ class PassedAnswer:
             self.stop_sharing()
         return self.pass_on(data)
 
-    def stop_sharing(self, piece: bytes | None = None) -> None:
-        """From now on the client's stream is captured by itself: it does not get this piece as the provider sent it."""
+    def stop_sharing(self, *pieces: bytes) -> None:
+        """From now on the client's stream is captured by itself: it does not get these last pieces as the provider sent
+        them."""
         if self.pass_on is self._write:
-            own = self._capture.client_response = self._capture.client_response.copy_before(piece)
+            own = self._capture.client_response = self._capture.client_response.copy_before(pieces)
             self.pass_on = own.copy_writes(self._write, self._clock, self._budget)
 
 
