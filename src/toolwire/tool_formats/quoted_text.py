@@ -59,8 +59,8 @@ _OTHER_TAGS: Final = (
 """Tags that show nothing: those of calls and thinking, which the reader knows, and those that HTML need not close."""
 _TAG_END: Final = _closing(r"<(?P<slash>/)?(?P<name>[A-Za-z][\w.-]*)(?:\s[^<>\n]*)?(?<!/)>")
 
-# What may stand within an opening is bounded, or many of them in one line would each be searched to its end. Inline code
-# is as long as it is: what is in it opens nothing. It is read by runs, not by letters.
+# What may stand within an opening is bounded, or many of them in one line would each be searched to its end. Inline
+# code is as long as it is: what is in it opens nothing. It is read by runs, not by letters.
 _BLOCKS: Final[dict[str, _Block]] = {
     "span": _Block(r"(?<!`)(?P<span_ticks>`++)(?:[^`\n]++|(?!(?P=span_ticks))`++)*+(?P=span_ticks)", None),
     "fence": _Block(
