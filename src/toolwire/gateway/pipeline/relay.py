@@ -350,7 +350,7 @@ class Forwarder:
         self._started, self._write, self._change = started, write, change
         self._output, self._passed = output, passed
         self._large: list[bytes] = []
-        """What waits."""
+        """What waits. The sink holds the same list."""
         stream = started.stream
         if isinstance(stream, PassthroughStream):
             self._sink = self._make_passing_sink(stream)
