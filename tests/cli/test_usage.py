@@ -200,9 +200,10 @@ def test_a_full_disk_is_an_error_with_a_hint(folder: Path) -> None:
 def test_ctrl_c_is_silent(folder: Path) -> None:
     os.mkfifo(folder / "fifo")
     command = start_on_terminal(["check", "fifo"], folder)
-    with command as process, open(folder / "fifo", "wb"):  # it can be opened when the command has opened it
-        process.process.send_signal(signal.SIGINT)
-        output = process.read_all()
+    with command as process:
+        with open(folder / "fifo", "wb"):  # it can be opened when the command has opened it
+            process.process.send_signal(signal.SIGINT)
+        output = process.read_all()  # what comes just before the command reads is noticed when there is no more to read
     assert (output.code, output.out) == (130, "")
 
 
