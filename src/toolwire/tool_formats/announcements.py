@@ -103,6 +103,7 @@ def _is_own_work(sentence: str, start: re.Match[str], named: CallWords) -> bool:
 
 
 def is_shown(sentence: str, named: CallWords) -> bool:
+    """Does it point to a text, or say that something is not done, or not now?"""
     kinds = (find_pointing, _find_last_pointer, REFUSALS.search, CONDITIONS.search, OTHER_UNMEANT.search)
     return any(find(sentence) for find in kinds) or names_text(f" {sentence}", named)
 

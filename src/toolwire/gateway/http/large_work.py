@@ -33,9 +33,12 @@ async def run_in_thread(work: Callable[[], Result]) -> Result:
     try:
         return await asyncio.wrap_future(job)
     except asyncio.CancelledError:
-        while not job.done():
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.shield(asyncio.wrap_future(job))
+        ended = asyncio.wrap_future(job)
+        while not ended.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([ended])
+        if not ended.cancelled():
+            ended.exception()  # nobody waits for it any more
         raise
 
 
